@@ -1,0 +1,96 @@
+"""Every result is a frozen dataclass that can say itself: a table in a terminal, HTML in a notebook, JSON for programs."""
+
+import dataclasses
+import html
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What a record shows of itself: a title, columns, rows of text, and notes beneath."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        cells = [self.columns, *self.rows]
+        widths = [max(len(str(row[k])) for row in cells) for k in range(len(self.columns))]
+        line = lambda row: "  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()  # noqa: E731
+        body = [self.title, line(self.columns), line(["-" * w for w in widths]), *map(line, self.rows)]
+        return "\n".join([*body, *self.notes])
+
+    def to_html(self) -> str:
+        esc = lambda x: html.escape(str(x))  # noqa: E731
+        head = "".join(f"<th>{esc(c)}</th>" for c in self.columns)
+        body = "".join("<tr>" + "".join(f"<td>{esc(c)}</td>" for c in row) + "</tr>" for row in self.rows)
+        notes = "".join(f"<p>{esc(n)}</p>" for n in self.notes)
+        return f"<table><caption>{esc(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+class Record:
+    """Mixin for frozen dataclasses. A record defines `table()`; printing and HTML follow."""
+
+    def table(self) -> Table:
+        rows = [(f.name, show(getattr(self, f.name))) for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
+        return Table(type(self).__name__, ("field", "value"), tuple(rows))
+
+    def tables(self) -> Sequence[Table]:
+        return [self.table()]
+
+    def __str__(self) -> str:
+        return "\n\n".join(t.to_text() for t in self.tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(t.to_html() for t in self.tables())
+
+    def to_json(self) -> dict[str, Any]:
+        return {f.name: jsonable(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def show(value: Any) -> str:
+    """One cell of a table: short, never a wall of numbers."""
+    if value is None:
+        return "-"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    if hasattr(value, "shape") and getattr(value, "ndim", 0):
+        return f"array{tuple(value.shape)}"
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {show(v)}" for k, v in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(show, value)) if len(value) <= 6 else f"{len(value)} entries"
+    return str(value)
+
+
+def jsonable(value: Any) -> Any:
+    """JSON has no infinities and no arrays: those become strings 'inf', '-inf', 'nan' and nested lists."""
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        to_json = getattr(value, "to_json", None)
+        return to_json() if to_json else {f.name: jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [jsonable(v) for v in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if hasattr(value, "shape"):
+        array = np.asarray(value)
+        return jsonable(array.tolist() if array.ndim else array.item())
+    return value if isinstance(value, str) or value is None else str(value)

@@ -1,0 +1,86 @@
+"""The record of one training run: what every later link (verify, report, store) reads.
+
+Histories are dicts of NumPy arrays that share the leading axis `log_time`; no run needs its trainer to be read.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from marginflow._core.record import Record, Table, show
+from marginflow._core.status import Outcome
+from marginflow.data.dataset import Dataset
+from marginflow.nets.net import Net
+
+
+@dataclasses.dataclass(frozen=True)
+class Events:
+    """Sector events in order of time: neuron j meets the hyperplane of example i. kind: cross_on, cross_off, enter, leave."""
+
+    neuron: np.ndarray
+    example: np.ndarray
+    kind: np.ndarray
+    log_time: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.neuron)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit(Record):
+    """The t = ∞ network: direction θ/‖θ‖ of all neurons, what certifies it, and how far the run still is from it."""
+
+    theta: Mapping[str, np.ndarray]
+    normalised_margin: float
+    method: str
+    certificate: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run(Record):
+    """One trained net.
+
+    theta: the weights at `log_time`; with log_time = inf the limit direction, ‖θ‖ = 1.
+    log_loss: log Σ_i ℓ(q_i) for flows, log mean for sgd/gd/ngd (`loss_reduction` says which); -inf at the limit.
+    history: arrays over recorded times, at least log_time, log_loss, margin_min, normalised_margin.
+    options: everything needed to repeat the run (method, steps, tolerances, seed, init, scale, ...).
+    """
+
+    net: Net
+    data: Dataset
+    theta0: Mapping[str, np.ndarray]
+    theta: Mapping[str, np.ndarray]
+    method: str
+    loss: str
+    outcome: Outcome
+    message: str
+    log_time: float
+    log_loss: float
+    history: Mapping[str, np.ndarray]
+    options: Mapping[str, Any]
+    loss_reduction: str = "sum"
+    steps: int = 0
+    frozen_log_time: float | None = None
+    events: Events | None = None
+    limit: Limit | None = None
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # e.g. phases, fates, pattern history
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        """The headline numbers, from the record alone."""
+        last = {k: (v[-1] if len(v) else None) for k, v in self.history.items() if np.ndim(v) == 1}
+        return {"method": self.method, "outcome": self.outcome, "message": self.message, "log_time": self.log_time,
+                "log_loss": self.log_loss, "margins_min": last.get("margin_min"),
+                "normalised_margin": last.get("normalised_margin"), "stable_rank": last.get("stable_rank"),
+                "frozen_log_time": self.frozen_log_time, "events": None if self.events is None else len(self.events)}
+
+    def table(self) -> Table:
+        rows = [("data", self.data.name), ("net", str(self.net)), *((k, show(v)) for k, v in self.summary().items())]
+        return Table("run", ("quantity", "value"), tuple(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        from marginflow._core.record import jsonable
+
+        return jsonable({"data": self.data.to_json(), "net": repr(self.net), **self.summary(), "options": dict(self.options)})
