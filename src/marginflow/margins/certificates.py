@@ -1,0 +1,234 @@
+"""Margins re-checked with proved rounding errors. NumPy and exact integers only: no solver is known here.
+
+Every function takes a claimed witness, trusts nothing about it, and returns a number that is a bound in exact
+arithmetic on the stored floating-point data (barring underflow).
+"""
+
+import math
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from marginflow._core.tolerances import EPS
+
+UNIT = EPS / 2
+SPLITTER = 2.0**27 + 1
+EXACT_ROWS = 64  # an exact solve of this size takes well under a second; it grows with the fourth power
+
+
+class Rows(Protocol):
+    """z_i, i < n: what a checker may ask of the signed rows of a problem."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    def take(self, rows) -> np.ndarray: ...
+    def products(self, w: np.ndarray) -> np.ndarray: ...
+    def norms(self) -> np.ndarray: ...
+
+
+def _two_product(a, b):
+    """(p, e) with p + e = a·b exactly (Dekker)."""
+    p = a * b
+    t = SPLITTER * a
+    a_high = t - (t - a)
+    a_low = a - a_high
+    t = SPLITTER * b
+    b_high = t - (t - b)
+    b_low = b - b_high
+    return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def dot2(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(A @ b as if in twice the working precision, a proved bound on its error).
+
+    Products are split without error, summed pairwise without error, and the N remainders e_k are added in plain
+    arithmetic: |error| <= u|result| + γ_N Σ|e_k|, N = 2 columns + 2 (Ogita, Rump & Oishi 2005 for the idea; the
+    bound used here is the a-posteriori one just stated).
+    """
+    columns = A.shape[1]
+    if columns == 0:
+        return np.zeros(len(A)), np.zeros(len(A))
+    s, e = _two_product(A, b[None, :])
+    rest, size = e.sum(axis=1), np.abs(e).sum(axis=1)
+    while s.shape[1] > 1:
+        half = s.shape[1] // 2
+        left, right, odd = s[:, :half], s[:, half : 2 * half], s[:, 2 * half :]
+        total = left + right
+        t = total - left
+        e = (left - (total - t)) + (right - t)
+        rest, size = rest + e.sum(axis=1), size + np.abs(e).sum(axis=1)
+        s = np.concatenate([total, odd], axis=1)
+    result = s[:, 0] + rest
+    N = 2 * columns + 2
+    return result, 1.01 * (UNIT * np.abs(result) + N * UNIT / (1 - N * UNIT) * size)
+
+
+def norm_bounds(w: np.ndarray) -> tuple[float, float]:
+    """‖w‖ from below and above: squares carry one rounding each and fsum adds them exactly."""
+    norm = math.sqrt(math.fsum(np.square(w)))
+    return norm * (1 - 4 * UNIT), norm * (1 + 4 * UNIT)
+
+
+def least_product(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None) -> float:
+    """A proved lower bound on min_i z_iᵀw.
+
+    One plain pass gives z_iᵀw within γ_{d+2}‖z_i‖‖w‖ (Cauchy-Schwarz on the usual dot-product bound); only rows
+    that this leaves in doubt about being the minimum are evaluated again in doubled precision.
+    """
+    norms = rows.norms() if norms is None else norms
+    d = rows.d
+    gamma = (d + 4) * UNIT / (1 - (d + 4) * UNIT)
+    # norms are themselves computed: relative error below γ_{d+2}, absorbed by the factor.
+    error = gamma * norms * norm_bounds(w)[1] * (1 + 2 * gamma)
+    values = rows.products(w)
+    ceiling = float(np.min(values + error))
+    doubtful = np.flatnonzero(values - error <= ceiling)
+    outside = np.ones(rows.n, dtype=bool)
+    outside[doubtful] = False
+    least = float(np.min((values - error)[outside], initial=np.inf))
+    step = max(1, 2**21 // d)
+    for start in range(0, len(doubtful), step):
+        value, bound = dot2(rows.take(doubtful[start : start + step]), w)
+        least = min(least, float(np.min(value - bound)))
+    return least
+
+
+def margin_from_below(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None) -> float:
+    """min_i z_iᵀw/‖w‖ from below: the margin that w attains. Negative when w does not separate."""
+    if not np.isfinite(w).all() or not w.any():
+        return 0.0
+    w = w / 2.0 ** np.round(np.log2(np.abs(w).max()))
+    least = least_product(rows, w, norms)
+    low, high = norm_bounds(w)
+    return least / (high if least >= 0 else low) * (1 - 4 * UNIT * math.copysign(1.0, least))
+
+
+def margin_from_above(rows: Rows, alpha: np.ndarray) -> float:
+    """‖Σ α_i z_i‖/Σ α_i from above, for α >= 0: no vector has a larger margin (weak duality)."""
+    on = np.flatnonzero(alpha)
+    if (alpha < 0).any() or not np.isfinite(alpha).all() or not len(on):
+        return math.inf
+    total = math.fsum(alpha[on]) * (1 - 2 * UNIT)
+    p = np.zeros(rows.d)
+    error = np.zeros(rows.d)
+    step = max(1, 2**22 // rows.d)
+    for start in range(0, len(on), step):  # blocks of rows; between blocks one rounding each, counted below
+        part = on[start : start + step]
+        value, bound = dot2(np.ascontiguousarray(rows.take(part).T), alpha[part])
+        p += value
+        error += bound + UNIT * np.abs(p)
+    return norm_bounds(np.abs(p) + error)[1] / total * (1 + 8 * UNIT)
+
+
+def _integers(Z: np.ndarray) -> list[list[int]]:
+    """Z times one common power of two, exactly, as integers."""
+    mantissa, exponent = np.frexp(Z)
+    low = int(exponent[Z != 0].min(initial=0)) - 53
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    return [[int(m) << (int(e) - 53 - low) if m else 0 for m, e in zip(ms, es, strict=True)]
+            for ms, es in zip(whole, exponent, strict=True)]
+
+
+def null_combination(Z: np.ndarray) -> list[Fraction] | None:
+    """The α with Σ α_i z_i = 0, Σ α_i = 1, exactly, where the rows of Z determine it uniquely; None otherwise.
+
+    Fraction-free elimination (Bareiss) on the d x k matrix Zᵀ: for affinely independent rows with 0 in their
+    affine hull its kernel is one line.
+    """
+    k = len(Z)
+    matrix = [list(column) for column in zip(*_integers(Z), strict=True)]
+    pivots: list[int] = []
+    previous, top = 1, 0
+    for column in range(k):
+        pivot = next((r for r in range(top, len(matrix)) if matrix[r][column]), None)
+        if pivot is None:
+            continue
+        matrix[top], matrix[pivot] = matrix[pivot], matrix[top]
+        lead = matrix[top]
+        for r in range(len(matrix)):
+            if r != top:
+                factor, row = matrix[r][column], matrix[r]
+                matrix[r] = [(lead[column] * a - factor * b) // previous for a, b in zip(row, lead, strict=True)]
+        previous = lead[column]
+        pivots.append(column)
+        top += 1
+        if top == len(matrix):
+            break
+    free = [column for column in range(k) if column not in pivots]
+    if len(free) != 1:
+        return None
+    alpha = [Fraction(0)] * k
+    alpha[free[0]] = Fraction(1)
+    for r, column in enumerate(pivots):
+        alpha[column] = Fraction(-matrix[r][free[0]], matrix[r][column])
+    total = sum(alpha)
+    return [a / total for a in alpha] if total else None
+
+
+def gordan(Z: np.ndarray) -> np.ndarray | None:
+    """α > 0 on all rows of Z with Σ α_i z_i = 0, proved: then no w has z_iᵀw > 0 on all of them.
+
+    Up to EXACT_ROWS rows the kernel is computed in integers. Beyond, for d + 1 rows that span R^d, the solution of
+    [Zᵀ; 1ᵀ] α = e is enclosed: with R ≈ M^{-1} and β = ‖I - RM‖_∞ < 1, |α - α̃| <= |R||e - Mα̃| + β/(1-β) max(|R||e - Mα̃|)
+    componentwise, so α̃ above that radius is positive. Returns α rounded to floats.
+    """
+    if len(Z) <= EXACT_ROWS:
+        exact = null_combination(Z)
+        return None if exact is None or min(exact) <= 0 else np.array([float(a) for a in exact])
+    if len(Z) != Z.shape[1] + 1:
+        return None
+    return _enclosed(Z / np.exp2(np.round(np.log2(np.abs(Z).max()))))
+
+
+def _enclosed(Z: np.ndarray) -> np.ndarray | None:
+    k = len(Z)
+    M = np.concatenate([Z.T, np.ones((1, k))])
+    e = np.zeros(k)
+    e[-1] = 1.0
+    try:
+        R = np.linalg.inv(M)
+    except np.linalg.LinAlgError:
+        return None
+    alpha = R @ e
+    alpha -= R @ (dot2(M, alpha)[0] - e)
+    value, bound = dot2(M, alpha)
+    residual = np.abs(value - e) + bound + UNIT
+    gamma = (k + 4) * UNIT / (1 - (k + 4) * UNIT)
+    size = np.abs(R) @ np.abs(M)
+    beta = float(np.max(np.abs(np.eye(k) - R @ M).sum(axis=1) + 2 * gamma * size.sum(axis=1)))
+    if not beta < 1:
+        return None
+    first = (np.abs(R) @ residual) * (1 + gamma)
+    radius = (first + beta / (1 - beta) * first.max()) * (1 + 1e-10)
+    return alpha if (alpha > radius).all() else None
+
+
+def contradictory(rows: Rows) -> tuple[int, int] | None:
+    """Two positions with z_i = -z_j exactly, found by hashing the bits of every row; None if there are none.
+
+    A hash match is compared entry by entry before it is believed.
+    """
+    plus, minus = np.empty(rows.n, np.uint64), np.empty(rows.n, np.uint64)
+    odd = np.random.default_rng(0).integers(0, 2**63, size=rows.d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+    def mixed(Z: np.ndarray) -> np.ndarray:
+        bits = (Z + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0: equal numbers, equal bits
+        bits = bits ^ (bits >> np.uint64(29))
+        return (bits * odd).sum(axis=1, dtype=np.uint64)
+
+    with np.errstate(over="ignore"):
+        step = max(1, 2**22 // rows.d)
+        for start in range(0, rows.n, step):
+            at = np.arange(start, min(start + step, rows.n))
+            Z = rows.take(at)
+            plus[at], minus[at] = mixed(Z), mixed(-Z)
+    order = np.argsort(minus, kind="stable")
+    found = np.searchsorted(minus[order], plus)
+    for i in np.flatnonzero((found < rows.n) & (minus[order][np.minimum(found, rows.n - 1)] == plus)):
+        j = order[found[i]]
+        if np.array_equal(rows.take([i])[0], -rows.take([j])[0]):
+            return (int(min(i, j)), int(max(i, j)))
+    return None
