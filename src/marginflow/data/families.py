@@ -5,6 +5,8 @@ import numpy as np
 from marginflow._core.errors import InputError
 from marginflow.data.dataset import Dataset
 
+DRAW_BYTES = 64 * 2**20
+
 
 def phuong2021(n: int = 500, d: int = 20, seed: int = 0) -> Dataset:
     """Phuong & Lampert 2021, §5.1: Gaussian x kept as +1 in the first orthant, as -1 in the opposite one, if xᵀz >= 0.
@@ -15,25 +17,37 @@ def phuong2021(n: int = 500, d: int = 20, seed: int = 0) -> Dataset:
     _at_least("phuong2021", n=(n, 2), d=(d, 2), seed=(seed, 0))
     rng = np.random.default_rng(seed)
     z = np.where(np.arange(d) % 2 == 0, 1.0, -1.0)
-    X, y = np.empty((0, d)), np.empty(0)
-    while len(X) < n or len(np.unique(y[:n])) < 2:
-        if len(X) >= n:
-            X, y = X[:0], y[:0]
-        sign = rng.choice([-1.0, 1.0], size=2 * n + 16)
-        x = sign[:, None] * np.abs(rng.standard_normal((len(sign), d)))
-        keep = x @ z >= 0
-        X, y = np.concatenate([X, x[keep]]), np.concatenate([y, sign[keep]])
-    return Dataset(X[:n], y[:n], f"phuong2021:n={n},d={d},seed={seed}", _made("phuong2021", n=n, d=d, seed=seed))
+    while True:
+        X, y = _first_kept(rng, z, n)
+        if len(np.unique(y)) == 2:
+            return Dataset(X, y, f"phuong2021:n={n},d={d},seed={seed}", _made("phuong2021", n=n, d=d, seed=seed))
+
+
+def _first_kept(rng: np.random.Generator, z: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    X, y = np.empty((n, len(z))), np.empty(n)
+    size = min(2 * n + 16, max(1, DRAW_BYTES // (8 * len(z))))
+    have = 0
+    while have < n:
+        sign = rng.choice([-1.0, 1.0], size=size)
+        x = sign[:, None] * np.abs(rng.standard_normal((size, len(z))))
+        kept = np.flatnonzero(x @ z >= 0)[: n - have]
+        X[have : have + len(kept)], y[have : have + len(kept)] = x[kept], sign[kept]
+        have += len(kept)
+    X.flags.writeable = y.flags.writeable = False
+    return X, y
 
 
 def gaussian_mixture(n: int = 100, d: int = 2000, mean: float = 3.0, seed: int = 0) -> Dataset:
     """x = y·mean·e_1 + N(0, I): Gaussian class-conditional data, nearly orthogonal once d >> n²."""
     _at_least("gaussian-mixture", n=(n, 2), d=(d, 1), seed=(seed, 0))
+    if not np.isfinite(mean):
+        raise InputError(f"gaussian-mixture: mean={mean} is not a finite number")
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n) < (n + 1) // 2, 1.0, -1.0)
     rng.shuffle(y)
     X = rng.standard_normal((n, d))
     X[:, 0] += mean * y
+    X.flags.writeable = False
     name = f"gaussian-mixture:n={n},d={d},mean={mean:g},seed={seed}"
     return Dataset(X, y, name, _made("gaussian-mixture", n=n, d=d, mean=mean, seed=seed))
 
@@ -59,6 +73,7 @@ def chizat2020(n: int = 256, d: int = 15, k: int = 3, seed: int = 0, labels_seed
     X[:, :2] = delta * (1 + 3 * grid[cluster]) - 0.5 + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     X[:, 2] = 1.0
     X[:, 3:] = rng.uniform(-0.5, 0.5, size=(n, d - 3))
+    X.flags.writeable = False
     made = _made("chizat2020", n=n, d=d, k=k, seed=seed, labels_seed=labels_seed)
     return Dataset(X, cluster_sign[cluster], f"chizat2020:n={n},d={d},k={k},seed={seed}", made)
 
@@ -69,5 +84,7 @@ def _made(family: str, **arguments) -> dict:
 
 def _at_least(family: str, **bounds: tuple[float, float]) -> None:
     for name, (value, least) in bounds.items():
+        if value != int(value):
+            raise InputError(f"{family}: {name}={value} is not an integer")
         if value < least:
             raise InputError(f"{family}: {name}={value} is too small; give {name} >= {least}")
