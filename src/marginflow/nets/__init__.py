@@ -1,12 +1,26 @@
-"""Nets, activations and initial weights."""
+"""Nets, activations, initial weights, weight files."""
 
 from marginflow.nets import inits as inits
 from marginflow.nets.activations import Activation as Activation
 from marginflow.nets.activations import activation as activation
+from marginflow.nets.activations import active as active
 from marginflow.nets.activations import leaky as leaky
 from marginflow.nets.activations import linear as linear
+from marginflow.nets.activations import pattern as pattern
 from marginflow.nets.activations import relu as relu
 from marginflow.nets.activations import smooth_leaky as smooth_leaky
 from marginflow.nets.activations import srelu as srelu
+from marginflow.nets.convolutional import Convolutional as Convolutional
+from marginflow.nets.deep_linear import DeepLinear as DeepLinear
+from marginflow.nets.deep_linear import Linear as Linear
+from marginflow.nets.inits import init as init
+from marginflow.nets.net import Layer as Layer
 from marginflow.nets.net import Net as Net
+from marginflow.nets.net import trained_norm as trained_norm
+from marginflow.nets.residual import Residual as Residual
+from marginflow.nets.spec import NETS as NETS
+from marginflow.nets.spec import net as net
 from marginflow.nets.two_layer import TwoLayer as TwoLayer
+from marginflow.nets.weights import check_shapes as check_shapes
+from marginflow.nets.weights import load_weights as load_weights
+from marginflow.nets.weights import save_weights as save_weights

@@ -1,35 +1,70 @@
 """Activations, and the one home of the rule at 0.
 
-Theory §3, Lemma A.3: the indicator is 1{wᵀx > 0}, so a ReLU has slope 0 at 0, and a leaky ReLU slope γ.
-Every other part of the library asks `slope` (or differentiates `__call__`, which obeys it) and never writes
-its own comparison.
+Theory §3, Lemma A.3: the indicator is 1{wᵀx > 0}, so a ReLU has slope 0 at 0 and a leaky ReLU slope γ. `active` is
+that indicator and `pattern` the sector; every other part of the library asks them or an activation's `slope` (or
+differentiates the activation, which obeys the same rule) and never writes its own comparison.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
+from marginflow._core.arrays import to_numpy
 from marginflow._core.errors import InputError, unknown_name
 from marginflow._core.logs import namespace
 
 
-@dataclasses.dataclass(frozen=True)
+def active(z):
+    """1{z > 0}: a neuron at exactly 0 is off (NumPy or JAX)."""
+    return z > 0
+
+
+def pattern(z):
+    """The sector of pre-activations z: -1, 0 or 1 entrywise, as int8."""
+    return namespace(z).sign(z).astype(np.int8)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Activation:
-    """φ and φ'. `degree`: φ(cz) = c^degree φ(z) for c > 0, or None. `leak`: slope on z <= 0 of piecewise-linear ones."""
+    """φ and φ', both called as f(z, xp) with xp numpy or jax.numpy. Equal names are equal activations.
+
+    degree: φ(cz) = c^degree φ(z) for all c > 0, None if there is no such degree.
+    leak: the slope on z <= 0 of a piecewise-linear one. smoothness: H with |φ'(z) - φ'(z')| <= H|z - z'|.
+    """
 
     name: str
     value: Callable = dataclasses.field(repr=False)
     slope: Callable = dataclasses.field(repr=False)
     degree: int | None
     leak: float | None = None
-    smoothness: float | None = None  # H with |φ'(z) - φ'(z')| <= H|z - z'|, where φ' is Lipschitz
+    smoothness: float | None = None
 
     def __call__(self, z):
-        xp = namespace(z)
-        if xp is np:
-            return self.value(np.asarray(z), np)
-        return _differentiable(self)(z)
+        if hasattr(z, "detach"):
+            z = to_numpy(z)
+        if namespace(z) is np:
+            return self.value(_real(z), np)
+        return self._jax(z)
+
+    @cached_property
+    def _jax(self) -> Callable:
+        """The JAX function whose derivative is `slope`, so that autodiff obeys the rule at 0."""
+        import jax
+        import jax.numpy as jnp
+
+        @jax.custom_jvp
+        def phi(z):
+            return self.value(z, jnp)
+
+        @phi.defjvp
+        def phi_jvp(primals, tangents):
+            (z,), (dz,) = primals, tangents
+            return phi(z), self.slope(z, jnp) * dz
+
+        return phi
 
     def __eq__(self, other):
         return isinstance(other, Activation) and self.name == other.name
@@ -37,49 +72,64 @@ class Activation:
     def __hash__(self):
         return hash(self.name)
 
+    def __str__(self) -> str:
+        return self.name
 
-_WITH_RULE: dict[str, Callable] = {}
+
+def _real(z) -> np.ndarray:
+    z = np.asarray(z)
+    return z if z.dtype.kind == "f" else z.astype(np.float64)
 
 
-def _differentiable(activation: Activation) -> Callable:
-    """The JAX function whose derivative is `slope`, so that autodiff obeys the rule at 0."""
-    if activation.name not in _WITH_RULE:
-        import jax
-        import jax.numpy as jnp
-
-        f = jax.custom_jvp(lambda z: activation.value(z, jnp))
-        f.defjvp(lambda primals, tangents: (f(primals[0]), activation.slope(primals[0], jnp) * tangents[0]))
-        _WITH_RULE[activation.name] = f
-    return _WITH_RULE[activation.name]
+def _step(z, low: float, xp):
+    """1 where active, `low` elsewhere, in the precision of z."""
+    return xp.where(active(z), 1.0, low).astype(z.dtype)
 
 
 def leaky(leak: float) -> Activation:
-    """φ(z) = max(γz, z)."""
+    """φ(z) = max(γz, z), 0 <= γ < 1."""
     if not 0 <= leak < 1:
-        raise InputError(f"leaky ReLU with slope {leak}; give 0 < slope < 1")
-    name = "relu" if leak == 0 else f"leaky:{leak:g}"
-    return Activation(name, lambda z, xp: xp.where(z > 0, z, leak * z), lambda z, xp: xp.where(z > 0, 1.0, leak) + 0 * z,
-                      degree=1, leak=float(leak))
+        raise InputError(f"leaky ReLU with slope {leak}; give 0 <= slope < 1")
+    leak = float(leak)
+    if leak == 0:
+        # maximum, not a product with 0: -inf gives 0, NaN stays NaN.
+        return Activation("relu", lambda z, xp: xp.maximum(z, 0), lambda z, xp: _step(z, 0.0, xp), degree=1, leak=0.0)
+    return Activation(f"leaky:{leak!r}", lambda z, xp: xp.maximum(leak * z, z), lambda z, xp: _step(z, leak, xp),
+                      degree=1, leak=leak)
 
 
 def smooth_leaky(leak: float) -> Activation:
     """φ(z) = γz + (1-γ) log((1+e^z)/2): slope in [γ, 1], H = (1-γ)/4-smooth, φ(0) = 0 (theory §4)."""
     if not 0 < leak < 1:
         raise InputError(f"smoothed leaky ReLU with slope {leak}; give 0 < slope < 1")
+    leak = float(leak)
 
     def value(z, xp):
-        return leak * z + (1 - leak) * (xp.logaddexp(z, 0.0) - np.log(2.0))
+        # log((1+e^z)/2) = z/2 + log cosh(z/2), with log cosh u = |u| + log1p(e^-2|u|) - log 2. Taking log 2 from
+        # log(1+e^z) instead would lose all digits near z = 0, where a small initialisation puts every neuron.
+        return leak * z + (1 - leak) * (z / 2 + _log_cosh(z / 2, xp))
 
     def slope(z, xp):
         return leak + (1 - leak) * 0.5 * (1 + xp.tanh(z / 2))
 
-    return Activation(f"smooth-leaky:{leak:g}", value, slope, degree=None, smoothness=(1 - leak) / 4)
+    return Activation(f"smooth-leaky:{leak!r}", value, slope, degree=None, smoothness=(1 - leak) / 4)
+
+
+def _log_cosh(u, xp):
+    """log cosh u to full relative accuracy: ½ log1p(sinh² u) for |u| < 1, |u| - log 2 + log1p(e^-2|u|) beyond."""
+    size = xp.abs(u)
+    near = xp.minimum(size, 1)
+    return xp.where(size < 1, 0.5 * xp.log1p(xp.sinh(near) ** 2), size + (xp.log1p(xp.exp(-2 * size)) - math.log(2.0)))
 
 
 relu = leaky(0.0)
-linear = Activation("linear", lambda z, xp: z, lambda z, xp: xp.ones_like(z), degree=1, leak=1.0)
-srelu = Activation("srelu", lambda z, xp: xp.where(z > 0, z, 0.0 * z) ** 2, lambda z, xp: 2 * xp.where(z > 0, z, 0.0 * z),
-                   degree=2)
+linear = Activation("linear", lambda z, xp: z, lambda z, xp: xp.ones_like(z), degree=1, leak=1.0, smoothness=0.0)
+# The square of a ReLU. With weights a_j = ±1 that do not move it is the S-ReLU neuron ερ(wᵀx)² of theory §5.
+srelu = Activation("srelu", lambda z, xp: xp.maximum(z, 0) ** 2, lambda z, xp: 2 * xp.maximum(z, 0), degree=2,
+                   smoothness=2.0)
+
+_FIXED = {a.name: a for a in (relu, linear, srelu)}
+_FAMILIES: dict[str, Callable[[float], Activation]] = {"leaky": leaky, "smooth-leaky": smooth_leaky}
 
 
 def activation(spec) -> Activation:
@@ -87,15 +137,14 @@ def activation(spec) -> Activation:
     if isinstance(spec, Activation):
         return spec
     head, _, argument = str(spec).partition(":")
-    fixed = {"relu": relu, "linear": linear, "srelu": srelu}
-    if head in fixed and not argument:
-        return fixed[head]
-    families = {"leaky": leaky, "smooth-leaky": smooth_leaky}
-    if head in families:
-        try:
-            return families[head](float(argument or 0.1))
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"activation '{spec}': '{argument}' is not a number; write {head}:0.1") from None
-    raise unknown_name("activation", head, [*fixed, *families])
+    if head in _FIXED:
+        if argument:
+            raise InputError(f"activation '{spec}': {head} takes no argument; write {head}")
+        return _FIXED[head]
+    if head not in _FAMILIES:
+        raise unknown_name("activation", head, [*_FIXED, *_FAMILIES])
+    try:
+        leak = float(argument or 0.1)
+    except ValueError:
+        raise InputError(f"activation '{spec}': '{argument}' is not a number; write {head}:0.1") from None
+    return _FAMILIES[head](leak)
