@@ -14,7 +14,7 @@ from marginflow._core.tolerances import EPS
 
 UNIT = EPS / 2
 SPLITTER = 2.0**27 + 1
-EXACT_ROWS = 64  # an exact solve of this size takes well under a second; it grows with the fourth power
+EXACT_WORK = 64**4 * 60  # rows⁴ x bits of an exact kernel: 64 rows of ordinary doubles take about a second
 
 
 class Rows(Protocol):
@@ -72,18 +72,20 @@ def norm_bounds(w: np.ndarray) -> tuple[float, float]:
     return norm * (1 - 4 * UNIT), norm * (1 + 4 * UNIT)
 
 
-def least_product(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None) -> float:
+def least_product(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0) -> float:
     """A proved lower bound on min_i z_iᵀw.
 
     One plain pass gives z_iᵀw within γ_{d+2}‖z_i‖‖w‖ (Cauchy-Schwarz on the usual dot-product bound); only rows
-    that this leaves in doubt about being the minimum are evaluated again in doubled precision.
+    that this leaves in doubt about being the minimum are evaluated again in doubled precision. `row_error`: the
+    stored z_i stand for rows that differ from them by at most row_error·‖z_i‖.
     """
     norms = rows.norms() if norms is None else norms
     d = rows.d
     gamma = (d + 4) * UNIT / (1 - (d + 4) * UNIT)
     # norms are themselves computed: relative error below γ_{d+2}, absorbed by the factor.
-    error = gamma * norms * norm_bounds(w)[1] * (1 + 2 * gamma)
-    values = rows.products(w)
+    reach = norms * norm_bounds(w)[1] * (1 + 2 * gamma)
+    error = gamma * reach
+    values = rows.products(w) - row_error * reach
     ceiling = float(np.min(values + error))
     doubtful = np.flatnonzero(values - error <= ceiling)
     outside = np.ones(rows.n, dtype=bool)
@@ -91,22 +93,23 @@ def least_product(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None) ->
     least = float(np.min((values - error)[outside], initial=np.inf))
     step = max(1, 2**21 // d)
     for start in range(0, len(doubtful), step):
-        value, bound = dot2(rows.take(doubtful[start : start + step]), w)
-        least = min(least, float(np.min(value - bound)))
+        some = doubtful[start : start + step]
+        value, bound = dot2(rows.take(some), w)
+        least = min(least, float(np.min(value - bound - row_error * reach[some])))
     return least
 
 
-def margin_from_below(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None) -> float:
+def margin_from_below(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0) -> float:
     """min_i z_iᵀw/‖w‖ from below: the margin that w attains. Negative when w does not separate."""
     if not np.isfinite(w).all() or not w.any():
         return 0.0
     w = w / 2.0 ** np.round(np.log2(np.abs(w).max()))
-    least = least_product(rows, w, norms)
+    least = least_product(rows, w, norms, row_error)
     low, high = norm_bounds(w)
     return least / (high if least >= 0 else low) * (1 - 4 * UNIT * math.copysign(1.0, least))
 
 
-def margin_from_above(rows: Rows, alpha: np.ndarray) -> float:
+def margin_from_above(rows: Rows, alpha: np.ndarray, row_error: float = 0.0) -> float:
     """‖Σ α_i z_i‖/Σ α_i from above, for α >= 0: no vector has a larger margin (weak duality)."""
     on = np.flatnonzero(alpha)
     if (alpha < 0).any() or not np.isfinite(alpha).all() or not len(on):
@@ -114,22 +117,34 @@ def margin_from_above(rows: Rows, alpha: np.ndarray) -> float:
     total = math.fsum(alpha[on]) * (1 - 2 * UNIT)
     p = np.zeros(rows.d)
     error = np.zeros(rows.d)
+    spread = 0.0
     step = max(1, 2**22 // rows.d)
     for start in range(0, len(on), step):  # blocks of rows; between blocks one rounding each, counted below
         part = on[start : start + step]
-        value, bound = dot2(np.ascontiguousarray(rows.take(part).T), alpha[part])
+        Z = rows.take(part)
+        value, bound = dot2(np.ascontiguousarray(Z.T), alpha[part])
         p += value
         error += bound + UNIT * np.abs(p)
-    return norm_bounds(np.abs(p) + error)[1] / total * (1 + 8 * UNIT)
+        if row_error:
+            spread += row_error * float(alpha[part] @ np.linalg.norm(Z, axis=1)) * (1 + 1e-9)
+    return (norm_bounds(np.abs(p) + error)[1] + spread) / total * (1 + 8 * UNIT)
 
 
 def _integers(Z: np.ndarray) -> list[list[int]]:
-    """Z times one common power of two, exactly, as integers."""
-    mantissa, exponent = np.frexp(Z)
-    low = int(exponent[Z != 0].min(initial=0)) - 53
+    """Z times one common factor, exactly, as integers without a common divisor."""
+    fractions = [[Fraction(float(x)) for x in row] for row in Z]
+    denominator = max(x.denominator for row in fractions for x in row)  # powers of two: the largest is common
+    numbers = [[int(x * denominator) for x in row] for row in fractions]
+    divisor = math.gcd(*(x for row in numbers for x in row)) or 1
+    return [[x // divisor for x in row] for row in numbers]
+
+
+def _width(Z: np.ndarray) -> int:
+    """Bits of the largest entry of Z as an integer multiple of the smallest power of two in it."""
+    mantissa, exponent = np.frexp(Z[Z != 0])
     whole = np.ldexp(mantissa, 53).astype(np.int64)
-    return [[int(m) << (int(e) - 53 - low) if m else 0 for m, e in zip(ms, es, strict=True)]
-            for ms, es in zip(whole, exponent, strict=True)]
+    lowest = exponent - 53 + np.log2((whole & -whole).astype(np.float64)).astype(int)
+    return int(exponent.max() - lowest.min())
 
 
 def null_combination(Z: np.ndarray) -> list[Fraction] | None:
@@ -171,11 +186,12 @@ def null_combination(Z: np.ndarray) -> list[Fraction] | None:
 def gordan(Z: np.ndarray) -> np.ndarray | None:
     """α > 0 on all rows of Z with Σ α_i z_i = 0, proved: then no w has z_iᵀw > 0 on all of them.
 
-    Up to EXACT_ROWS rows the kernel is computed in integers. Beyond, for d + 1 rows that span R^d, the solution of
+    The kernel is computed in integers where the work k⁴·bits allows. Beyond, for d + 1 rows that span R^d, the solution of
     [Zᵀ; 1ᵀ] α = e is enclosed: with R ≈ M^{-1} and β = ‖I - RM‖_∞ < 1, |α - α̃| <= |R||e - Mα̃| + β/(1-β) max(|R||e - Mα̃|)
     componentwise, so α̃ above that radius is positive. Returns α rounded to floats.
     """
-    if len(Z) <= EXACT_ROWS:
+    bits = _width(Z)
+    if len(Z) ** 4 * bits <= EXACT_WORK:
         exact = null_combination(Z)
         return None if exact is None or min(exact) <= 0 else np.array([float(a) for a in exact])
     if len(Z) != Z.shape[1] + 1:

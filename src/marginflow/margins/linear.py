@@ -5,6 +5,7 @@ answer comes from margins.certificates, which sees only w, α and the rows.
 """
 
 import dataclasses
+from typing import Protocol
 
 import numpy as np
 
@@ -34,8 +35,8 @@ def negative(data: Dataset, bias: bool = False) -> Margin:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Answer:
-    """The working-set solve: w and α over all listed rows, or the weights that seem to put 0 in the hull."""
+class Answer:
+    """A working-set solve: w and α over all listed rows, or the weights that seem to put 0 in the hull."""
 
     w: np.ndarray | None
     alpha: np.ndarray
@@ -48,7 +49,7 @@ class _Answer:
 def _margin(data: Dataset, kind: str, bias: bool) -> Margin:
     rows = signed_rows(data, kind, bias)
     norms = rows.norms()
-    answer = _working_set(rows, norms)
+    answer = working_set(rows, norms)
     if answer.w is not None:
         lower = certificates.margin_from_below(rows, answer.w, norms)
         upper = certificates.margin_from_above(rows, answer.alpha)
@@ -57,7 +58,7 @@ def _margin(data: Dataset, kind: str, bias: bool) -> Margin:
     return _not_separable(data, kind, bias, rows, answer)
 
 
-def _separable(data, kind, bias, rows: SignedRows, answer: _Answer, lower: float, upper: float) -> Margin:
+def _separable(data, kind, bias, rows: SignedRows, answer: Answer, lower: float, upper: float) -> Margin:
     w = answer.w * rows.scale
     values = rows.products(answer.w)
     gap = (upper - lower) / upper
@@ -70,7 +71,7 @@ def _separable(data, kind, bias, rows: SignedRows, answer: _Answer, lower: float
                   answer.outcome, message, True, bias, steps=answer.steps)
 
 
-def _not_separable(data, kind, bias, rows: SignedRows, answer: _Answer) -> Margin:
+def _not_separable(data, kind, bias, rows: SignedRows, answer: Answer) -> Margin:
     pair = certificates.contradictory(rows)
     alpha = None
     if pair is not None:
@@ -104,7 +105,11 @@ def _spread(data: Dataset, rows: SignedRows, alpha: np.ndarray) -> np.ndarray:
     return full
 
 
-def _working_set(rows: SignedRows, norms: np.ndarray) -> _Answer:
+class Summable(certificates.Rows, Protocol):
+    def weighted_sum(self, weight: np.ndarray) -> np.ndarray: ...
+
+
+def working_set(rows: Summable, norms: np.ndarray) -> Answer:
     """Solve few rows, look at all, add the worst; every pass raises the working set's ‖w‖ until nothing is violated."""
     batch = min(rows.n, max(64, 2 * min(rows.d, rows.n)))
     weight = 1.0 / norms
@@ -120,10 +125,10 @@ def _working_set(rows: SignedRows, norms: np.ndarray) -> _Answer:
         if found.w is None:
             ray = np.zeros(rows.n)
             ray[work] = found.ray
-            return _Answer(None, alpha, ray, found.outcome, found.message, steps)
+            return Answer(None, alpha, ray, found.outcome, found.message, steps)
         alpha = np.zeros(rows.n)
         alpha[work] = found.multipliers / found.multipliers.sum()
-        answer = _Answer(found.w, alpha, None, found.outcome, found.message, steps)
+        answer = Answer(found.w, alpha, None, found.outcome, found.message, steps)
         values = rows.products(found.w)
         allowed = 1.0 - 1e-13 - 4 * EPS * norms * np.linalg.norm(found.w)
         short = np.flatnonzero(values < allowed)

@@ -30,10 +30,6 @@ class SignedRows:
     def d(self) -> int:
         return self.X.shape[1] + self.bias
 
-    @property
-    def _whole(self) -> bool:
-        return len(self.index) == len(self.X)
-
     def take(self, rows) -> np.ndarray:
         """The listed rows (positions in `index`) as a float64 matrix."""
         rows = np.asarray(rows, dtype=np.intp)
@@ -44,51 +40,58 @@ class SignedRows:
         Z *= (self.scale * self.sign[rows])[:, None]
         return Z
 
-    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """(positions, rows of X in float64 without sign, scale or bias)."""
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray | slice]]:
+        """(positions, a run of X in float64 without sign, scale or bias, which rows of the run are meant).
+
+        Runs are contiguous: multiplying a few rows too many costs less than gathering the ones that count.
+        """
+        everything = len(self.index) == len(self.X)
         step = max(1, BLOCK_BYTES // (8 * self.X.shape[1]))
-        for start in range(0, self.n, step):
-            at = slice(start, min(start + step, self.n))
-            raw = self.X[at] if self._whole else self.X[self.index[at]]
-            yield at, np.asarray(raw, dtype=np.float64)
+        for low in range(0, len(self.X), step):
+            high = min(low + step, len(self.X))
+            start, stop = np.searchsorted(self.index, (low, high))
+            if start < stop:
+                run = np.asarray(self.X[low:high], dtype=np.float64)
+                yield slice(start, stop), run, slice(None) if everything else self.index[start:stop] - low
 
     def products(self, w: np.ndarray) -> np.ndarray:
         """z_iᵀw for every row, one pass over X."""
         out = np.empty(self.n)
         head = np.ascontiguousarray(w[: self.X.shape[1]]) * self.scale
-        tail = w[-1] * self.scale if self.bias else 0.0
-        for at, block in self.blocks():
-            out[at] = block @ head
-            if self.bias:
-                out[at] += tail
+        for at, run, chosen in self.blocks():
+            out[at] = (run @ head)[chosen]
+        if self.bias:
+            out += w[-1] * self.scale
         out *= self.sign
         return out
 
     def norms(self) -> np.ndarray:
         """‖z_i‖ for every row."""
         out = np.empty(self.n)
-        for at, block in self.blocks():
-            block = block if self.scale == 1.0 else block * self.scale
-            squares = np.einsum("ij,ij->i", block, block)
+        for at, run, chosen in self.blocks():
+            run = run if self.scale == 1.0 else run * self.scale
+            squares = np.einsum("ij,ij->i", run, run)[chosen]
             if self.bias:
                 squares += self.scale**2
             out[at] = np.sqrt(squares)
-            odd = ~((squares > 1e-250) & (squares < 1e250))
-            if odd.any():
-                part = block[odd]
+            odd = np.flatnonzero(~((squares > 1e-250) & (squares < 1e250)))
+            if len(odd):  # squares left float range: scale each row by its largest entry first
+                part = run[chosen][odd]
                 top = np.maximum(np.abs(part).max(axis=1), self.scale if self.bias else 0.0)
                 rest = np.sum((part / top[:, None]) ** 2, axis=1) + ((self.scale / top) ** 2 if self.bias else 0.0)
-                out[np.arange(at.start, at.stop)[odd]] = top * np.sqrt(rest)
+                out[at.start + odd] = top * np.sqrt(rest)
         return out
 
     def weighted_sum(self, weight: np.ndarray) -> np.ndarray:
         """Σ weight_i z_i, one pass over X."""
         weight = weight * self.sign
         total = np.zeros(self.d)
-        for at, block in self.blocks():
-            total[: self.X.shape[1]] += weight[at] @ block
-            if self.bias:
-                total[-1] += weight[at].sum()
+        for at, run, chosen in self.blocks():
+            full = np.zeros(len(run))
+            full[chosen] = weight[at]
+            total[: self.X.shape[1]] += full @ run
+        if self.bias:
+            total[-1] = weight.sum()
         return total * self.scale
 
 
