@@ -13,7 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "marginflow", deadline=None, derandomize=True, max_examples=50,
+    "marginflow",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("marginflow")
@@ -37,7 +40,9 @@ def _missing(need: str) -> str | None:
         from marginflow._core.paths import data_directory
 
         folder = data_directory() / "mnist"
-        return None if (folder / "train-images-idx3-ubyte").exists() else f"the MNIST files are not in {folder}"
+        return (
+            None if (folder / "train-images-idx3-ubyte").exists() else f"the MNIST files are not in {folder}"
+        )
     return None
 
 

@@ -17,7 +17,8 @@ R = TypeVar("R")
 def to_numpy(x: Any, dtype: Any = None) -> np.ndarray:
     """x as a NumPy array; a torch tensor is detached and moved to the host."""
     if hasattr(x, "detach"):
-        x = x.detach().cpu().numpy()
+        x = x.detach().cpu()
+        x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()  # NumPy has no bfloat16
     return np.asarray(x, dtype=dtype)
 
 

@@ -14,8 +14,12 @@ class Info(Record):
     precision: str
 
     def table(self) -> Table:
-        rows = [*self.versions.items(), ("devices", ", ".join(self.devices)), ("cpus", str(self.cpu_count)),
-                ("precision", self.precision)]
+        rows = [
+            *self.versions.items(),
+            ("devices", ", ".join(self.devices)),
+            ("cpus", str(self.cpu_count)),
+            ("precision", self.precision),
+        ]
         return Table("marginflow", ("what", "value"), tuple(rows))
 
 
@@ -25,4 +29,9 @@ def info() -> Info:
     import jax
 
     devices = tuple(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())
-    return Info(versions(), devices, os.cpu_count() or 1, "float64 inside the library; the caller's JAX settings are untouched")
+    return Info(
+        versions(),
+        devices,
+        os.cpu_count() or 1,
+        "float64 inside the library; the caller's JAX settings are untouched",
+    )

@@ -24,4 +24,9 @@ def provenance(**what: Any) -> dict[str, Any]:
     """Versions plus whatever identifies this result; the command line when there is one."""
     from datetime import UTC, datetime
 
-    return {"versions": versions(), "created": datetime.now(UTC).isoformat(timespec="seconds"), "argv": sys.argv[1:], **what}
+    return {
+        "versions": versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "argv": sys.argv[1:],
+        **what,
+    }

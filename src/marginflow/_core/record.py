@@ -1,4 +1,4 @@
-"""Every result is a frozen dataclass that can say itself: a table in a terminal, HTML in a notebook, JSON for programs."""
+"""Every result is a frozen dataclass that can say itself: a table in a terminal, HTML in a notebook, JSON."""
 
 import dataclasses
 import html
@@ -31,7 +31,8 @@ class Table:
         head = "".join(f"<th>{esc(c)}</th>" for c in self.columns)
         body = "".join("<tr>" + "".join(f"<td>{esc(c)}</td>" for c in row) + "</tr>" for row in self.rows)
         notes = "".join(f"<p>{esc(n)}</p>" for n in self.notes)
-        return f"<table><caption>{esc(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        caption = f"<caption>{esc(self.title)}</caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
 class Record:
@@ -79,7 +80,11 @@ def jsonable(value: Any) -> Any:
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         to_json = getattr(value, "to_json", None)
-        return to_json() if to_json else {f.name: jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return (
+            to_json()
+            if to_json
+            else {f.name: jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        )
     if isinstance(value, dict):
         return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, tuple | list):

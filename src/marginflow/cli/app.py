@@ -14,15 +14,21 @@ import typer
 
 from marginflow._core.errors import InputError
 
-COMMANDS = ("info", "check")
+COMMANDS = ("info", "check", "predict", "verify")
 
-app = typer.Typer(name="marginflow", add_completion=True, pretty_exceptions_enable=False,
-                  help="What gradient training converges to, why, and how you know.")
+app = typer.Typer(
+    name="marginflow",
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="What gradient training converges to, why, and how you know.",
+)
 
 
 @app.callback(invoke_without_command=True)
-def root(context: typer.Context,
-         version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+def root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
     if version:
         from marginflow._core.version import __version__
 
@@ -55,7 +61,9 @@ def run(argv: list[str] | None = None) -> int:
         return _complain(error)
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
-        return _complain(f"{error.format_message()} See {context.command_path if context else 'marginflow'} --help.")
+        return _complain(
+            f"{error.format_message().rstrip('.')}; see {context.command_path if context else 'marginflow'} --help"
+        )
     except MemoryError:
         return _complain("not enough memory; give fewer rows, or the data as a memory-mapped .npy file")
     except (KeyboardInterrupt, typer.Abort):
@@ -66,7 +74,10 @@ def run(argv: list[str] | None = None) -> int:
         return 0
     except Exception:
         traceback.print_exc()
-        print("marginflow: this is a defect; please report it with the output of `marginflow info`", file=sys.stderr)
+        print(
+            "marginflow: this is a defect; please report it with the output of `marginflow info`",
+            file=sys.stderr,
+        )
         return 3
     return code if isinstance(code, int) else 0
 

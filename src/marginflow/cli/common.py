@@ -6,8 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-Data = Annotated[str, typer.Argument(help="A file (.npz, .npy, .csv, .parquet) or a family such as phuong2021:n=500,d=20,seed=0.",
-                                     metavar="DATA")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="A file (.npz, .npy, .csv, .parquet) or a family such as phuong2021:n=500,d=20,seed=0.",
+        metavar="DATA",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Exactly one JSON document on standard output.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 unless the answer is 'holds'.")]
 Label = Annotated[str, typer.Option("--label", help="Name of the label column of a table.")]

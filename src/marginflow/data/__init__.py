@@ -3,7 +3,7 @@
 from marginflow.data.catalogue import load as load
 from marginflow.data.catalogue import register as register
 from marginflow.data.dataset import Dataset as Dataset
-from marginflow.data.sklearn_digits import digits as digits
 from marginflow.data.families import chizat2020 as chizat2020
 from marginflow.data.families import gaussian_mixture as gaussian_mixture
 from marginflow.data.families import phuong2021 as phuong2021
+from marginflow.data.sklearn_digits import digits as digits

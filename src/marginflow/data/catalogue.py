@@ -27,8 +27,12 @@ FAMILIES: dict[str, Callable[..., Dataset] | str] = {
     "cifar10": "marginflow.data.images:cifar10",
 }
 
-READERS = {".npz": "npfiles:read_npz", ".npy": "npfiles:read_npy",
-           ".csv": "tables:read_csv", ".parquet": "tables:read_parquet"}
+READERS = {
+    ".npz": "npfiles:read_npz",
+    ".npy": "npfiles:read_npy",
+    ".csv": "tables:read_csv",
+    ".parquet": "tables:read_parquet",
+}
 
 
 def register(name: str, family: Callable[..., Dataset] | str) -> None:
@@ -43,7 +47,9 @@ def load(spec: str, label: str = "y") -> Dataset:
     try:
         return _family(spec) if head in FAMILIES else _file(spec, label)
     except MemoryError as error:
-        raise InputError(f"{spec}: does not fit in memory ({error}); make it smaller or give it as a .npy file") from None
+        raise InputError(
+            f"{spec}: does not fit in memory ({error}); make it smaller or give it as a .npy file"
+        ) from None
 
 
 def _file(spec: str, label: str) -> Dataset:
@@ -54,7 +60,9 @@ def _file(spec: str, label: str) -> Dataset:
             raise InputError(f"{spec}: not a kind of file that can be read; give {', '.join(READERS)}")
         raise unknown_name("data set", spec.partition(":")[0], FAMILIES)
     if not path.is_file():
-        raise InputError(f"{spec}: {'a folder, not a file' if path.is_dir() else 'no such file'}; check the path")
+        raise InputError(
+            f"{spec}: {'a folder, not a file' if path.is_dir() else 'no such file'}; check the path"
+        )
     try:
         if path.stat().st_size == 0:
             raise InputError(f"{spec}: the file is empty")
@@ -83,7 +91,9 @@ def _family(spec: str) -> Dataset:
         if not equals and takes_classes:
             classes.append(name)
         elif not equals:
-            raise InputError(f"{head}: '{item}' is not an option; write name=value with a name among {', '.join(known)}")
+            raise InputError(
+                f"{head}: '{item}' is not an option; write name=value with a name among {', '.join(known)}"
+            )
         elif name not in known:
             raise unknown_name(f"option of {head}", name, known)
         elif name in options:

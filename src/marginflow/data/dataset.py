@@ -39,7 +39,9 @@ class Dataset(Record):
         X = _matrix(self.X, self.name)
         y, classes = signs(_array(self.y, "y", self.name), self.name)
         if len(y) != len(X):
-            raise InputError(f"{self.name}: X has {len(X)} rows but y has {len(y)} labels; give one label per row")
+            raise InputError(
+                f"{self.name}: X has {len(X)} rows but y has {len(y)} labels; give one label per row"
+            )
         for start, block in _row_blocks(X):
             refuse_bad_rows(block, self.name, start)
         y.flags.writeable = False
@@ -72,8 +74,8 @@ class Dataset(Record):
         """Hash of shape, precision, X and y; equal data have equal hashes whatever file they came from."""
         h = hashlib.sha256(f"{self.X.shape}{self.X.dtype.str}".encode())
         for block in self.blocks():
-            h.update(np.ascontiguousarray(block + 0.0))  # -0.0 and 0.0 are the same number
-        h.update(np.ascontiguousarray(self.y, dtype=np.int8))
+            h.update(np.ascontiguousarray(block + 0.0).data)  # -0.0 and 0.0 are the same number
+        h.update(self.y.astype(np.int8).data)
         return h.hexdigest()
 
     def blocks(self) -> Iterator[np.ndarray]:
@@ -82,26 +84,43 @@ class Dataset(Record):
 
     def with_bias(self) -> "Dataset":
         """x̃ = (x, 1)."""
-        X = gather((np.concatenate([b, np.ones((len(b), 1), b.dtype)], axis=1) for b in self.blocks()),
-                   self.X.dtype, self.d + 1)
+        X = gather(
+            (np.concatenate([b, np.ones((len(b), 1), b.dtype)], axis=1) for b in self.blocks()),
+            self.X.dtype,
+            self.d + 1,
+        )
         return Dataset(X, self.y, f"{self.name}+bias", {**self.provenance, "bias": True}, self.classes)
 
     def take(self, rows) -> "Dataset":
         """The examples of `rows`: indices, or one boolean per example."""
         rows = np.arange(self.n)[np.asarray(rows)]
-        return Dataset(self.X[rows], self.y[rows], f"{self.name}[{len(rows)} rows]", self.provenance, self.classes)
+        return Dataset(
+            self.X[rows], self.y[rows], f"{self.name}[{len(rows)} rows]", self.provenance, self.classes
+        )
 
     def table(self) -> Table:
-        rows = (("examples n", str(self.n)), ("dimension d", str(self.d)),
-                ("positive / negative", f"{len(self.positive)} / {len(self.negative)}"),
-                ("labels", f"-1 = {self.classes[0]}, +1 = {self.classes[1]}"),
-                ("precision", str(self.X.dtype)), ("sha256", self.sha256[:16]))
+        rows = (
+            ("examples n", str(self.n)),
+            ("dimension d", str(self.d)),
+            ("positive / negative", f"{len(self.positive)} / {len(self.negative)}"),
+            ("labels", f"-1 = {self.classes[0]}, +1 = {self.classes[1]}"),
+            ("precision", str(self.X.dtype)),
+            ("sha256", self.sha256[:16]),
+        )
         return Table(self.name, ("dataset", ""), rows)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "n": self.n, "d": self.d, "n_positive": len(self.positive),
-                "n_negative": len(self.negative), "classes": list(self.classes), "dtype": str(self.X.dtype),
-                "sha256": self.sha256, "provenance": dict(self.provenance)}
+        return {
+            "name": self.name,
+            "n": self.n,
+            "d": self.d,
+            "n_positive": len(self.positive),
+            "n_negative": len(self.negative),
+            "classes": list(self.classes),
+            "dtype": str(self.X.dtype),
+            "sha256": self.sha256,
+            "provenance": dict(self.provenance),
+        }
 
 
 def _matrix(given: Any, name: str) -> np.ndarray:

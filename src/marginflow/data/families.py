@@ -1,4 +1,4 @@
-"""Synthetic families of the papers (theory §8). Each is a pure function of its arguments and seed."""
+"""Synthetic families of the papers. Each is a pure function of its arguments and seed."""
 
 import numpy as np
 
@@ -20,7 +20,9 @@ def phuong2021(n: int = 500, d: int = 20, seed: int = 0) -> Dataset:
     while True:
         X, y = _first_kept(rng, z, n)
         if len(np.unique(y)) == 2:
-            return Dataset(X, y, f"phuong2021:n={n},d={d},seed={seed}", _made("phuong2021", n=n, d=d, seed=seed))
+            return Dataset(
+                X, y, f"phuong2021:n={n},d={d},seed={seed}", _made("phuong2021", n=n, d=d, seed=seed)
+            )
 
 
 def _first_kept(rng: np.random.Generator, z: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,12 +50,14 @@ def gaussian_mixture(n: int = 100, d: int = 2000, mean: float = 3.0, seed: int =
     X = rng.standard_normal((n, d))
     X[:, 0] += mean * y
     X.flags.writeable = False
-    name = f"gaussian-mixture:n={n},d={d},mean={mean:g},seed={seed}"
+    name = f"gaussian-mixture:n={n},d={d},mean={mean},seed={seed}"
     return Dataset(X, y, name, _made("gaussian-mixture", n=n, d=d, mean=mean, seed=seed))
 
 
-def chizat2020(n: int = 256, d: int = 15, k: int = 3, seed: int = 0, labels_seed: int | None = None) -> Dataset:
-    """Chizat & Bach 2020: k² clusters in the first two coordinates, half labelled -1 at random (theory §8.5).
+def chizat2020(
+    n: int = 256, d: int = 15, k: int = 3, seed: int = 0, labels_seed: int | None = None
+) -> Dataset:
+    """Chizat & Bach 2020: k² clusters in the first two coordinates, half labelled -1 at random.
 
     Column 2 is the constant 1 (the bias), columns 3.. are uniform in [-½, ½]; d counts all of them. With
     `labels_seed` fixed, different seeds draw further points of the same problem (test sets).
@@ -70,12 +74,19 @@ def chizat2020(n: int = 256, d: int = 15, k: int = 3, seed: int = 0, labels_seed
     grid = np.stack(np.divmod(np.arange(k * k), k), axis=1)
     angle, radius = rng.uniform(0, 2 * np.pi, n), rng.uniform(0, delta, n)
     X = np.empty((n, d))
-    X[:, :2] = delta * (1 + 3 * grid[cluster]) - 0.5 + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    X[:, :2] = (
+        delta * (1 + 3 * grid[cluster])
+        - 0.5
+        + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    )
     X[:, 2] = 1.0
     X[:, 3:] = rng.uniform(-0.5, 0.5, size=(n, d - 3))
     X.flags.writeable = False
     made = _made("chizat2020", n=n, d=d, k=k, seed=seed, labels_seed=labels_seed)
-    return Dataset(X, cluster_sign[cluster], f"chizat2020:n={n},d={d},k={k},seed={seed}", made)
+    name = f"chizat2020:n={n},d={d},k={k},seed={seed}" + (
+        "" if labels_seed is None else f",labels_seed={labels_seed}"
+    )
+    return Dataset(X, cluster_sign[cluster], name, made)
 
 
 def _made(family: str, **arguments) -> dict:

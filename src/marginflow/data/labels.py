@@ -24,8 +24,10 @@ def signs(labels: np.ndarray, name: str = "labels") -> tuple[np.ndarray, tuple[s
         raise InputError(f"{name}: only one class, '{values[0]}', in {len(labels)} labels; two are needed")
     if len(values) != 2:
         shown = ", ".join(f"'{v}'" for v in values[:5])
-        raise InputError(f"{name}: {len(values)} different labels ({shown}{', ...' if len(values) > 5 else ''}); "
-                         "exactly two are needed: keep the rows of two classes")
+        raise InputError(
+            f"{name}: {len(values)} different labels ({shown}{', ...' if len(values) > 5 else ''}); "
+            "exactly two are needed: keep the rows of two classes"
+        )
     y = np.where(code == 1, 1.0, -1.0)
     return y, (None if _as_numbers(values) == [-1.0, 1.0] else (str(values[0]), str(values[1])))
 

@@ -17,11 +17,15 @@ BLOCK_BYTES = 64 * 2**20
 
 def read_npy(path: Path, label: str) -> tuple[np.ndarray, np.ndarray]:
     """X from `path`; labels from the .npy file `label`, or from `points.y.npy` (or `y.npy`) beside `points.npy`."""
-    beside = [path.with_name(f"{path.stem}.{label}.npy"), path.with_name(f"{label}.npy")]
-    found = [Path(label)] if label.endswith(".npy") else [p for p in beside if p.exists() and p != path]
+    if label.endswith(".npy"):
+        return _open_npy(path), np.array(_open_npy(Path(label).expanduser()))
+    beside = [path.parent / f"{path.stem}.{label}.npy", path.parent / f"{label}.npy"]
+    found = [p for p in beside if p.exists() and p != path]
     if not found:
-        raise InputError(f"{path}: a .npy file holds no labels; put them in {beside[0].name} or {beside[1].name} beside "
-                         "it, or name their .npy file as the label")
+        raise InputError(
+            f"{path}: a .npy file holds no labels; put them in {beside[0].name} or {beside[1].name} beside "
+            "it, or name their .npy file as the label"
+        )
     return _open_npy(path), np.array(_open_npy(found[0]))
 
 
@@ -44,8 +48,10 @@ def read_npz(path: Path, label: str) -> tuple[np.ndarray, np.ndarray]:
             for wanted in ("X", label):
                 if wanted not in names:
                     option = " or name the labels with --label" if wanted == label else ""
-                    raise InputError(f"{path}: no array '{wanted}' in the file, which holds "
-                                     f"{', '.join(map(repr, names)) or 'no arrays'}; save it as '{wanted}'{option}")
+                    raise InputError(
+                        f"{path}: no array '{wanted}' in the file, which holds "
+                        f"{', '.join(map(repr, names)) or 'no arrays'}; save it as '{wanted}'{option}"
+                    )
             return _member(archive, "X", path), _member(archive, label, path)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise InputError(f"{path}: not a readable .npz file; save it again with numpy.savez") from None
@@ -74,7 +80,9 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     return np.lib.format.read_array_header_2_0(stream)
 
 
-def _blocks(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, where: str) -> Iterator[tuple[int, np.ndarray]]:
+def _blocks(
+    stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, where: str
+) -> Iterator[tuple[int, np.ndarray]]:
     width = shape[1] * dtype.itemsize
     step = max(1, BLOCK_BYTES // width)
     for start in range(0, shape[0], step):
@@ -90,4 +98,6 @@ def _exactly(stream: IO[bytes], size: int, where: str) -> bytes:
 
 
 def _pickled(where: str) -> InputError:
-    return InputError(f"{where}: holds Python objects, which are never unpickled; save a plain array of numbers or strings")
+    return InputError(
+        f"{where}: holds Python objects, which are never unpickled; save a plain array of numbers or strings"
+    )

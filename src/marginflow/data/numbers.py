@@ -11,14 +11,19 @@ LARGEST_EXACT = 2**53
 
 def float_type(dtype: np.dtype, where: str) -> np.dtype:
     """float32 and float64 stay as they are; every other real type is read as float64."""
-    if dtype in (np.float64, np.float32):
-        return dtype.newbyteorder("=")
+    native = dtype.newbyteorder("=")
+    if native in (np.float64, np.float32):
+        return native
     if dtype.kind in "buif" or dtype.name == "bfloat16":
         return np.dtype(np.float64)
-    raise InputError(f"{where}: X has type {dtype}, which is not a type of real numbers; convert it to float64 first")
+    raise InputError(
+        f"{where}: X has type {dtype}, which is not a type of real numbers; convert it to float64 first"
+    )
 
 
-def as_float(block: np.ndarray, where: str, start: int = 0, columns: Sequence[str] | None = None) -> np.ndarray:
+def as_float(
+    block: np.ndarray, where: str, start: int = 0, columns: Sequence[str] | None = None
+) -> np.ndarray:
     """`block` in its float type. An integer or extended float that float64 cannot hold is refused, never rounded."""
     target = float_type(block.dtype, where)
     if block.dtype == target:
@@ -33,8 +38,10 @@ def as_float(block: np.ndarray, where: str, start: int = 0, columns: Sequence[st
         return result
     if inexact.any():
         row, column = np.argwhere(inexact)[0]
-        raise InputError(f"{where}: {place(start + row, column, columns)} is {block[row, column]}, which float64 cannot "
-                         "hold exactly; rescale the column or convert it to float64 yourself")
+        raise InputError(
+            f"{where}: {place(start + row, column, columns)} is {block[row, column]}, which float64 cannot "
+            "hold exactly; rescale the column or convert it to float64 yourself"
+        )
     return result
 
 
@@ -50,18 +57,24 @@ def _exact_integers(block: np.ndarray) -> np.ndarray:
     return exact
 
 
-def refuse_bad_rows(block: np.ndarray, where: str, start: int = 0, columns: Sequence[str] | None = None) -> None:
+def refuse_bad_rows(
+    block: np.ndarray, where: str, start: int = 0, columns: Sequence[str] | None = None
+) -> None:
     """Refuse NaN, infinities and a zero row, by row and column. `start` is the row number of block[0]."""
     finite = np.isfinite(block)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise InputError(f"{where}: {place(start + row, column, columns)} is {block[row, column]}; "
-                         "remove the row or fill in the value")
+        raise InputError(
+            f"{where}: {place(start + row, column, columns)} is {block[row, column]}; "
+            "remove the row or fill in the value"
+        )
     zero = ~block.any(axis=1)
     if zero.any():
         row = start + int(np.argmax(zero))
-        raise InputError(f"{where}: row {row} is all zeros, which no homogeneous net can classify; "
-                         "remove it or add a constant column")
+        raise InputError(
+            f"{where}: row {row} is all zeros, which no homogeneous net can classify; "
+            "remove it or add a constant column"
+        )
 
 
 def place(row: int, column: int, columns: Sequence[str] | None = None) -> str:

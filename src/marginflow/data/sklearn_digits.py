@@ -15,9 +15,13 @@ def digits(*classes: str | int) -> Dataset:
         from sklearn.datasets import load_digits
     except ImportError:
         raise InputError("digits: the images come with scikit-learn; install marginflow[sklearn]") from None
-    pixels, target = load_digits(return_X_y=True)
+    pixels, target = map(np.asarray, load_digits(return_X_y=True))
     first, second = sorted(map(int, chosen))
     rows = np.isin(target, [first, second])
-    return Dataset(pixels[rows] / 16.0, np.where(target[rows] == second, 1, -1), f"digits:{first},{second}",
-                   {"family": "digits", "arguments": {"classes": [str(first), str(second)]}},
-                   (str(first), str(second)))
+    return Dataset(
+        pixels[rows] / 16.0,
+        np.where(target[rows] == second, 1, -1),
+        f"digits:{first},{second}",
+        {"family": "digits", "arguments": {"classes": [str(first), str(second)]}},
+        (str(first), str(second)),
+    )

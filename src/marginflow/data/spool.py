@@ -24,10 +24,10 @@ def gather(blocks: Iterable[np.ndarray], dtype: np.dtype, columns: int) -> np.nd
             if rows * columns * dtype.itemsize > MEMORY_BYTES:
                 file = tempfile.TemporaryFile()
                 for earlier in held:
-                    file.write(memoryview(earlier).cast("B"))
+                    file.write(earlier.data.cast("B"))
                 held.clear()
         elif block.size:
-            file.write(memoryview(block).cast("B"))
+            file.write(block.data.cast("B"))
     if file is None:
         matrix = np.concatenate(held) if held else np.empty((0, columns), dtype)
         matrix.flags.writeable = False

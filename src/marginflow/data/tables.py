@@ -100,7 +100,9 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise InputError(f"{path}: line {reader.line_num}: {error}; correct the line") from None
         except UnicodeDecodeError:
-            raise InputError(f"{path}: near line {reader.line_num + 1}: not UTF-8 text; save it as UTF-8") from None
+            raise InputError(
+                f"{path}: near line {reader.line_num + 1}: not UTF-8 text; save it as UTF-8"
+            ) from None
 
 
 def _header(path: Path) -> list[str]:
@@ -118,8 +120,10 @@ def _plain_csv(path: Path, header: list[str], label: str) -> Iterator[Block]:
         y = []
         for k, (line, cells) in enumerate(batch):
             if len(cells) != len(header):
-                raise InputError(f"{path}: line {line} (row {start + k}) has {len(cells)} fields but the header has "
-                                 f"{len(header)}; every line needs the same columns")
+                raise InputError(
+                    f"{path}: line {line} (row {start + k}) has {len(cells)} fields but the header has "
+                    f"{len(header)}; every line needs the same columns"
+                )
             y.append(cells.pop(column))
             try:
                 X[k] = list(map(float, cells))
@@ -139,7 +143,9 @@ def _not_a_number(path: Path, line: int, row: int, cells: list[str], names: list
 
     column = next(k for k, cell in enumerate(cells) if not number(cell))
     said = f"is '{cells[column]}', not a number" if cells[column].strip() else "is empty"
-    return InputError(f"{path}: line {line}, {place(row, column, names)} {said}; correct it or drop the column")
+    return InputError(
+        f"{path}: line {line}, {place(row, column, names)} {said}; correct it or drop the column"
+    )
 
 
 def _arrow_csv(path: Path, header: list[str], label: str) -> Iterator[Block]:
@@ -156,7 +162,9 @@ def _arrow_csv(path: Path, header: list[str], label: str) -> Iterator[Block]:
             _skip_first_line(file)
             with pc.open_csv(file, read_options=read, convert_options=convert) as reader:
                 for batch in reader:
-                    X = np.stack([batch.column(k).to_numpy() for k, n in enumerate(header) if n != label], axis=1)
+                    X = np.stack(
+                        [batch.column(k).to_numpy() for k, n in enumerate(header) if n != label], axis=1
+                    )
                     meter.to(file.tell())
                     yield X, np.array(batch.column(header.index(label)).to_pylist(), dtype=str)
     except pa.ArrowInvalid:
@@ -175,12 +183,16 @@ def _parquet_type(path: Path, schema: Any, features: Sequence[str]) -> np.dtype:
     for name in features:
         kind = schema.field(name).type
         if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
-            raise InputError(f"{path}: column '{name}' holds {kind}, not numbers; convert it or drop the column")
+            raise InputError(
+                f"{path}: column '{name}' holds {kind}, not numbers; convert it or drop the column"
+            )
     single = all(types.is_float32(schema.field(name).type) for name in features)
     return np.dtype(np.float32 if single else np.float64)
 
 
-def _parquet_blocks(path: Path, file: Any, features: Sequence[str], label: str, dtype: np.dtype) -> Iterator[Block]:
+def _parquet_blocks(
+    path: Path, file: Any, features: Sequence[str], label: str, dtype: np.dtype
+) -> Iterator[Block]:
     start = 0
     with progress(file.metadata.num_rows, f"reading {path.name}") as meter:
         for batch in file.iter_batches(BATCH_ROWS, columns=[*features, label]):
@@ -189,7 +201,9 @@ def _parquet_blocks(path: Path, file: Any, features: Sequence[str], label: str, 
                 column = batch.column(batch.schema.get_field_index(name))
                 if column.null_count:
                     row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-                    raise InputError(f"{path}: {place(row, k, features)} is missing; remove the row or fill in the value")
+                    raise InputError(
+                        f"{path}: {place(row, k, features)} is missing; remove the row or fill in the value"
+                    )
                 values = column.to_numpy(zero_copy_only=False)[:, None]
                 X[:, k] = as_float(values, f"{path}, column '{name}'", start)[:, 0]
             start += len(batch)
