@@ -4,6 +4,8 @@ This file is the table of contents; nothing heavy is imported until a name is us
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from marginflow._core.version import __version__ as __version__
@@ -58,3 +60,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Contents(ModuleType):
+    """Importing the submodule `marginflow.verify` must not replace the function `marginflow.verify`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and _NAMES.get(name, ("", None))[1] is not None:
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Contents

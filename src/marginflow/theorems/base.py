@@ -1,0 +1,376 @@
+"""What a theorem is here: assumptions that can be tested, a prediction, and claims that can be measured.
+
+A theorem never trains. It reads a `Subject` (net and data, before training) to test its assumptions and to
+predict, and `Evidence` (weights from anywhere, with the run that made them when there is one) to measure its
+claims.
+
+Status rules, used by every theorem:
+  - an assumption that fails makes the verdict `vacuous`; the claims are measured all the same;
+  - otherwise anything open (a solver without convergence, a limit that a short run cannot speak for) makes it
+    `undecided`;
+  - otherwise a claim outside its bound makes it `fails`, and only what is left is `holds`.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from marginflow._core.record import Record, Table, jsonable, show
+from marginflow._core.status import Status
+from marginflow.nets.net import Net, Theta
+from marginflow.theorems.evidence import Evidence, Subject
+
+# A claim about t = ∞ measured on a limit network must agree to this, relative. The limit map is accurate to
+# about 1e-9 (margins are certified to tolerances.MARGIN_GAP); 1e-7 leaves room for square roots of gaps.
+LIMIT_TOLERANCE = 1e-7
+
+# Below this many e-folds of the loss in terms of log(2n), a run is too short to speak for t = ∞ (see `band`).
+LONGEST_BAND = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumption(Record):
+    """One hypothesis: who tested it (`tested_by`), how far it is from holding or failing (`slack` > 0 is
+    room).
+    """
+
+    name: str
+    status: Status
+    slack: float | None = None
+    measured: Any = None
+    threshold: Any = None
+    tested_by: str = ""
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim(Record):
+    """One conclusion, measured against its bound: `measured` `relation` `bound`."""
+
+    name: str
+    status: Status
+    measured: Any
+    bound: Any
+    relation: str = "<="
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction(Record):
+    """What training should converge to, as numbers and, where the theorem gives one, as a usable network."""
+
+    values: Mapping[str, Any]
+    net: Net | None = None
+    theta: Theta | None = None
+    certified: bool = False
+    note: str = ""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return jsonable(dict(self.values))
+
+    def __call__(self, X):
+        """The predicted classifier's outputs on the rows of X."""
+        if self.net is None or self.theta is None:
+            raise ValueError("this prediction is a list of numbers, not a network")
+        return self.net(self.theta, np.asarray(X))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Foresight(Record):
+    """A theorem held against data and a net before any training."""
+
+    key: str
+    status: Status
+    assumptions: tuple[Assumption, ...]
+    premises: tuple[str, ...]
+    prediction: Prediction | None
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return jsonable(
+            {
+                "key": self.key,
+                "status": self.status,
+                "message": self.message,
+                "premises": self.premises,
+                "assumptions": self.assumptions,
+                "prediction": None if self.prediction is None else self.prediction,
+            }
+        )
+
+    def table(self) -> Table:
+        rows = [(f"assumption {a.name}", a.status.value, show(a.slack), a.note) for a in self.assumptions]
+        if self.prediction is not None:
+            rows += [(f"predicts {k}", "", show(v), "") for k, v in self.prediction.values.items()]
+        notes = (*(f"given: {p}" for p in self.premises), *([self.message] if self.message else ()))
+        return Table(
+            f"{self.key}: {self.status.value}",
+            ("what", "status", "slack / value", "note"),
+            tuple(rows),
+            notes,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Verdict(Record):
+    """A theorem held against weights: four-valued status, assumption by assumption and claim by claim."""
+
+    theorem: str
+    status: Status
+    assumptions: tuple[Assumption, ...]
+    claims: tuple[Claim, ...]
+    summary: str
+
+    def table(self) -> Table:
+        rows = [
+            (f"assumption {a.name}", a.status.value, show(a.measured), show(a.threshold), a.note)
+            for a in self.assumptions
+        ]
+        rows += [
+            (f"claim {c.name}", c.status.value, show(c.measured), f"{c.relation} {show(c.bound)}", c.note)
+            for c in self.claims
+        ]
+        return Table(
+            f"{self.theorem}: {self.status.value}",
+            ("what", "status", "measured", "bound", "note"),
+            tuple(rows),
+            (self.summary,),
+        )
+
+
+class Theorem(abc.ABC):
+    """One published statement. Subclasses carry the statement in their docstring."""
+
+    key: str
+    title: str
+    number: str  # of the statement in the paper
+    premises: tuple[str, ...]  # about the training procedure: taken as given by `predict`, tested by `verify`
+
+    @abc.abstractmethod
+    def covers(self, subject: Subject) -> str | None:
+        """None when the net is of the kind the theorem speaks about; otherwise why not, in words."""
+
+    @abc.abstractmethod
+    def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
+        """Hypotheses on data and net."""
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        """Hypotheses on initialisation and training, tested on the weights and on the run that made them."""
+        return ()
+
+    @abc.abstractmethod
+    def predict(self, subject: Subject) -> Prediction:
+        """The limit, without training."""
+
+    @abc.abstractmethod
+    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+        """Every conclusion, measured."""
+
+    def foresee(self, subject: Subject) -> Foresight:
+        assumptions = self.assumptions(subject)
+        prediction, message = None, ""
+        try:
+            prediction = self.predict(subject)
+        except Unpredictable as why:
+            message = str(why)
+        open_question = prediction is None or not prediction.certified
+        return Foresight(
+            self.key,
+            status_of(assumptions, (), open_question),
+            assumptions,
+            self.premises,
+            prediction,
+            message,
+        )
+
+    def verify(self, evidence: Evidence) -> Verdict:
+        try:
+            prediction = self.predict(evidence)
+        except Unpredictable as why:
+            assumptions = self.assumptions(evidence)
+            return Verdict(
+                self.key,
+                status_of(assumptions, (), True),
+                assumptions,
+                (),
+                f"{self.title}: no prediction: {why}.",
+            )
+        assumptions = (*self.assumptions(evidence), *self.training_assumptions(evidence, prediction))
+        claims = self.claims(evidence, prediction)
+        status = status_of(assumptions, claims, not prediction.certified)
+        return Verdict(
+            self.key, status, assumptions, claims, in_words(self.title, status, assumptions, claims, evidence)
+        )
+
+
+class Unpredictable(Exception):
+    """The theorem has nothing to predict here: its convex problem is infeasible or the solver failed."""
+
+
+def status_of(assumptions, claims, open_question: bool = False) -> Status:
+    """The rule in this module's docstring."""
+    if any(a.status in (Status.FAILS, Status.VACUOUS) for a in assumptions):
+        return Status.VACUOUS
+    if open_question or any(x.status is Status.UNDECIDED for x in (*assumptions, *claims)):
+        # A claim that is contradicted under assumptions that all hold decides, whatever else is open.
+        settled = all(a.status is Status.HOLDS for a in assumptions)
+        return Status.FAILS if settled and any(c.status is Status.FAILS for c in claims) else Status.UNDECIDED
+    return Status.FAILS if any(c.status is Status.FAILS for c in claims) else Status.HOLDS
+
+
+def in_words(title: str, status: Status, assumptions, claims, evidence: Evidence) -> str:
+    """The verdict as a sentence a reader understands without the table."""
+    broken = [a.name for a in assumptions if a.status is Status.FAILS]
+    open_ = [x.name for x in (*assumptions, *claims) if x.status is Status.UNDECIDED]
+    failed = [c.name for c in claims if c.status is Status.FAILS]
+    held = [c.name for c in claims if c.status is Status.HOLDS]
+    when = "at t = infinity" if evidence.at_limit else "at the weights given"
+    if status is Status.HOLDS:
+        return f"{title}: every assumption holds and all {len(claims)} claims are within their bounds {when}."
+    if status is Status.FAILS:
+        return f"{title}: every assumption holds, yet {_list(failed)} lie outside their bounds {when}."
+    if status is Status.VACUOUS:
+        tail = (
+            f"all {len(claims)} conclusions hold all the same"
+            if claims and len(held) == len(claims)
+            else f"{_list(failed)} do not hold either"
+            if failed
+            else f"{len(held)} of {len(claims)} conclusions hold all the same; open: {_list(open_)}"
+        )
+        return f"{title}: does not apply, because {_list(broken)} fails; measured {when}, {tail}."
+    return (
+        f"{title}: cannot be decided; open: {_list(open_) if open_ else 'the prediction is not certified'}."
+    )
+
+
+def _list(names) -> str:
+    names = [n.replace("_", " ") for n in names]
+    return (
+        names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1] if names else "nothing"
+    )
+
+
+def from_condition(condition: Any, note: str = "") -> Assumption:
+    """A condition on the data as an assumption."""
+    notes = "; ".join(x for x in (note, *getattr(condition, "notes", ())) if x)
+    return Assumption(
+        condition.name,
+        condition.status,
+        condition.slack,
+        condition.measured,
+        condition.threshold,
+        f"conditions.{condition.name}",
+        notes,
+    )
+
+
+def fact(
+    name: str,
+    true: bool | None,
+    note: str,
+    measured: Any = None,
+    threshold: Any = None,
+    slack: float | None = None,
+    tested_by: str = "",
+) -> Assumption:
+    """An assumption with a yes-or-no answer; None when there is nothing to read it from."""
+    status = Status.UNDECIDED if true is None else Status.HOLDS if true else Status.FAILS
+    return Assumption(name, status, slack, measured, threshold, tested_by, note)
+
+
+def at_most(name: str, measured: float, bound: float, note: str = "") -> Claim:
+    return Claim(name, _compare(measured, bound), float(measured), float(bound), "<=", note)
+
+
+def at_least(name: str, measured: float, bound: float, note: str = "") -> Claim:
+    return Claim(name, _compare(-measured, -bound), float(measured), float(bound), ">=", note)
+
+
+def _compare(measured: float, bound: float) -> Status:
+    if not (np.isfinite(measured) and not np.isnan(bound)):
+        return Status.UNDECIDED
+    return Status.HOLDS if measured <= bound else Status.FAILS
+
+
+def band(evidence: Evidence) -> float:
+    """How far from its limit a relative margin may still be: (2 log 2n + ‖θ(0)‖²)/log(1/L), 0 at t = ∞.
+
+    A soft minimum over n margins at loss level L is log(n)/log(1/L) away from the minimum, and what
+    initialisation left orthogonal to the limit keeps its size while ‖θ‖² grows like log(1/L). This is a
+    yardstick for finite runs, not part of any theorem, so leaving it proves nothing: such a claim is
+    `undecided`.
+    """
+    if evidence.at_limit:
+        return 0.0
+    depth = -evidence.log_loss
+    if not depth > 0:
+        return np.inf
+    return (2 * np.log(2 * evidence.data.n) + evidence.initial_norm_squared) / depth
+
+
+def tends_to_zero(
+    name: str,
+    measured: float,
+    evidence: Evidence,
+    order: float = 1.0,
+    note: str = "",
+    scale: float = 1.0,
+    tolerance: float = LIMIT_TOLERANCE,
+) -> Claim:
+    """A relative error that vanishes as t → ∞, like band^order on the way: directions ½, margins 1."""
+    if evidence.at_limit:
+        return at_most(name, measured, tolerance, note)
+    delta = band(evidence)
+    bound = scale * delta**order
+    if not np.isfinite(measured):
+        return Claim(name, Status.UNDECIDED, measured, bound, "<=", note)
+    if delta > LONGEST_BAND:
+        return Claim(
+            name,
+            Status.UNDECIDED,
+            float(measured),
+            float(bound),
+            "<=",
+            _join(
+                note,
+                f"a statement about t = infinity; log(1/L) = {-evidence.log_loss:.3g} is too small to "
+                f"test it",
+            ),
+        )
+    status = Status.HOLDS if measured <= bound else Status.UNDECIDED
+    return Claim(
+        name,
+        status,
+        float(measured),
+        float(bound),
+        "<=",
+        _join(note, "finite-time band, not part of the theorem"),
+    )
+
+
+def tends_to(
+    name: str, measured: float, target: float, evidence: Evidence, from_below: bool = False, note: str = ""
+) -> Claim:
+    """A number that tends to `target`. A monotone one that has overshot its target refutes it at any time."""
+    error = abs(measured - target) / abs(target)
+    text = _join(f"{measured:.9g} against {target:.9g}", note)
+    if from_below and not evidence.at_limit and measured > target * (1 + LIMIT_TOLERANCE):
+        return Claim(
+            name,
+            Status.FAILS,
+            error,
+            LIMIT_TOLERANCE,
+            "<=",
+            _join(text, "increases with t, and is already above its limit"),
+        )
+    return tends_to_zero(name, error, evidence, note=text)
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(p for p in parts if p)

@@ -1,0 +1,427 @@
+"""Chizat & Bach, "Implicit bias of gradient descent for wide two-layer neural networks trained with the
+logistic loss" (system C).
+"""
+
+import numpy as np
+
+from marginflow._core.status import Status
+from marginflow.nets.two_layer import TwoLayer
+from marginflow.theorems.base import (
+    Assumption,
+    Claim,
+    Prediction,
+    Theorem,
+    Unpredictable,
+    at_least,
+    at_most,
+    fact,
+)
+from marginflow.theorems.evidence import Evidence, Subject
+
+BIBTEX = """@inproceedings{chizat2020,
+  author    = {Chizat, L{\\'e}na{\\"i}c and Bach, Francis},
+  title     = {Implicit Bias of Gradient Descent for Wide Two-layer Neural Networks Trained with the Logistic
+  Loss}, booktitle = {Conference on Learning Theory}, series    = {Proceedings of Machine Learning Research},
+  volume    = {125}, pages     = {1305--1338}, year      = {2020}
+}"""
+
+FULL_SUPPORT = (
+    "gaussian",
+    "sphere",
+    "balanced",
+    "uniform",
+    "torch",
+    "tensorflow",
+)  # inits whose directions have a density on the sphere
+CONVERGED = (
+    1e-3  # relative change of the best margin over the last half of log t: the stand-in for "ν̄_t converges"
+)
+SHORTFALL = 0.02  # a finite width and a finite time stay below γ1; within this share of it counts as reached
+
+
+class F1(Theorem):
+    """Both layers of an infinitely wide net: the limit maximises the F1 margin.
+
+    **Statement.** φ 2-homogeneous in w and balanced, logistic or exponential loss, start with full support on
+    the sphere. If ∇S(ĥ(μ_t)) and the normalised measure ν̄_t converge, the limit maximises γ1 = max over ν >=
+    0, ν(S) <= 1 of min_i y_i ∫ φ dν; so the margin of a net of m units tends to γ1 as m, t → ∞.
+
+    **Assumptions.** 2-homogeneity; φ(·, x_i) differentiable with Lipschitz gradient (A3 of the paper): true
+    for S-ReLU, *false for ReLU*, for which the theorem as proved is silent and the conclusion is measured;
+    full support, stood for by an initialisation whose directions have a density; convergence, which is an
+    open question: a run stands for it when its margin has stopped moving. **Claims.** the margin never
+    exceeds γ1 (exact, at any width and time), and reaches it up to 2%. Where γ1 is not certified from above,
+    reaching it stays open.
+    """
+
+    key, title, number = "chizat2020.f1", "F1 max margin (Chizat & Bach 2020)", "Theorem 3 and corollary"
+    premises = (
+        "gradient flow on both layers, width → ∞",
+        "initial directions with full support",
+        "∇S and the normalised measure converge (open)",
+    )
+
+    def covers(self, subject: Subject) -> str | None:
+        net = subject.net
+        if not isinstance(net, TwoLayer):
+            return "the net is not a two-layer net"
+        if net.activation.name not in ("relu", "srelu"):
+            return f"no F1 problem for the activation {net.activation.name}; use relu or srelu"
+        if net.activation.name == "relu" and net.train != "both":
+            return f"only the {net.train} layer is trained"
+        return None if net.train != "output" else "only the output layer is trained"
+
+    def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
+        smooth = subject.two_layer.activation.name == "srelu"
+        return (
+            fact(
+                "two_homogeneous",
+                subject.net.degree == 2,
+                "degree of f in the trained weights",
+                subject.net.degree,
+                2,
+            ),
+            fact(
+                "smooth_feature",
+                smooth,
+                "φ(·, x) differentiable with Lipschitz gradient; ReLU features are not, S-ReLU features are",
+            ),
+        )
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        return (full_support(evidence), converged(evidence))
+
+    def predict(self, subject: Subject) -> Prediction:
+        f1 = subject.f1
+        if f1.neurons is None or not f1.lower_bound > 0:
+            raise Unpredictable(f"the F1 margin is not positive ({f1.message})")
+        net, theta = f1.network()
+        values = {
+            "margin": f1.value,
+            "lower_bound": f1.lower_bound,
+            "upper_bound": f1.upper_bound if f1.certified else None,
+            "dual_value": f1.dual_value,
+            "certified": bool(f1.certified),
+            "neurons": len(f1.neurons),
+        }
+        note = "" if f1.certified else "γ1 is only bounded from below; the dual value is no bound"
+        return Prediction(values, net, theta, bool(f1.certified), note)
+
+    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+        reached = variation_margin(evidence)
+        ceiling = prediction["upper_bound"]
+        claims = [
+            at_most(
+                "below_gamma1",
+                reached,
+                ceiling * (1 + 1e-9),
+                "margin in F1 norm against the certified upper bound of γ1",
+            )
+            if ceiling is not None
+            else Claim(
+                "below_gamma1",
+                Status.UNDECIDED,
+                reached,
+                None,
+                "<=",
+                "γ1 has no certified upper bound on these data",
+            )
+        ]
+        target = (1 - SHORTFALL) * prediction["lower_bound"]
+        status = (
+            Status.HOLDS if reached >= target else (Status.FAILS if evidence.at_limit else Status.UNDECIDED)
+        )
+        claims.append(
+            Claim(
+                "reaches_gamma1",
+                status,
+                reached,
+                target,
+                ">=",
+                f"margin in F1 norm against {1 - SHORTFALL:.0%} of γ1 >= {prediction['lower_bound']:.6g}",
+            )
+        )
+        return tuple(claims)
+
+
+class F2(Theorem):
+    """Output layer only: the limit is the F2 (kernel) max-margin classifier.
+
+    **Statement.** Directions fixed at a full-support draw, only output weights trained: the classifier tends
+    to the max margin one in the RKHS of the kernel K = ∫ σσ dτ, margin γ2; at width m, to γ2^(m) = max over
+    √m‖a‖ <= 1 of min z_iᵀa.
+
+    **Assumptions.** linear separability of the features at width m (measured); directions drawn from τ.
+    **Claims.** the margin never exceeds γ2^(m) (exact), reaches it up to the finite-time band, and γ2^(m) is
+    near γ2, within 4·√(log n/m)·max√K relative, a Monte-Carlo yardstick.
+    """
+
+    key, title, number = "chizat2020.f2", "F2 max margin (Chizat & Bach 2020)", "§5"
+    premises = ("gradient flow or descent on the output layer", "directions uniform on the sphere, width → ∞")
+
+    def covers(self, subject: Subject) -> str | None:
+        net = subject.net
+        if not isinstance(net, TwoLayer) or net.train != "output":
+            return "not a two-layer net of which only the output layer is trained"
+        return None if net.activation.name == "relu" else f"no closed-form kernel for {net.activation.name}"
+
+    def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
+        f2 = subject.f2
+        return (
+            fact(
+                "kernel_separability",
+                f2.separable,
+                "γ2 > 0, by its certified interval",
+                f2.lower_bound,
+                0.0,
+                f2.lower_bound,
+                "margins.f2",
+            ),
+        )
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        return (full_support(evidence),)
+
+    def predict(self, subject: Subject) -> Prediction:
+        f2 = subject.f2
+        if not f2.lower_bound > 0:
+            raise Unpredictable(f"γ2 is not positive ({f2.message})")
+        return Prediction(
+            {
+                "margin": f2.value,
+                "lower_bound": f2.lower_bound,
+                "upper_bound": f2.upper_bound,
+                "dual": f2.dual,
+            },
+            certified=bool(f2.certified),
+        )
+
+    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+        from marginflow import margins
+        from marginflow.theorems.base import tends_to_zero
+
+        Z, size = unit_features(evidence)
+        finite = margins.f2_finite(Z)
+        a = evidence.theta["a"] / size
+        m = len(a)
+        scale = np.sqrt(m) * np.linalg.norm(a)
+        reached = float((Z @ a).min() / scale) if scale > 0 else -np.inf
+        claims = [
+            at_most(
+                "below_finite_gamma2",
+                reached,
+                finite.upper_bound * (1 + 1e-9),
+                "margin with √m‖a‖ = 1 against the upper bound of γ2^(m)",
+            )
+        ]
+        if finite.lower_bound > 0:
+            claims.append(
+                tends_to_zero(
+                    "reaches_finite_gamma2",
+                    1 - reached / finite.value,
+                    evidence,
+                    1.0,
+                    "shortfall from γ2^(m), relative",
+                    scale=4.0,
+                )
+            )
+        spread = 4 * np.sqrt(np.log(evidence.data.n) / m)
+        gap = abs(finite.value / prediction["margin"] - 1)
+        claims.append(
+            Claim(
+                "finite_width",
+                Status.HOLDS if gap <= spread else Status.UNDECIDED,
+                gap,
+                spread,
+                "<=",
+                "|γ2^(m)/γ2 - 1|",
+            )
+        )
+        return tuple(claims)
+
+
+class RateBoth(Theorem):
+    """Both layers, simplified: the best margin comes within log(t)/√t of γ1^(m).
+
+    **Statement.** Directions fixed, F(r) = -log mean_i exp(-(1/m) Σ_j z_ij r_j²), ascent with η(t) =
+    1/(16‖z‖_∞√(t+1)) from r(0) ∝ 1, a = r²/m, β = ‖a‖_1: max over s < t of min_i z_iᵀ a(s)/β(s) is at least
+    γ1^(m) - ‖z‖_∞/√t (8 log m + log t + 1) - 4B log n/√t. **B** has no value in the paper beyond being finite
+    when γ1^(m) > 0. It comes from the soft minimum, whose error at time s is log(n)/β(s); averaged with
+    weights η(s) that is (log n) Σ η/β / Σ η, so B(t) = (√t/4) Σ η/β / Σ η is measured and its largest value
+    so far is used and stated.
+    """
+
+    key, title, number = "chizat2020.rate_both", "Rate, both layers (Chizat & Bach 2020)", "Proposition in §4"
+    premises = ("the simplified dynamics with fixed directions and its own step size",)
+    kind = "both"
+
+    def covers(self, subject: Subject) -> str | None:
+        return (
+            None
+            if isinstance(subject.net, TwoLayer) and subject.net.degree
+            else "the net is not a homogeneous two-layer net"
+        )
+
+    def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
+        return ()
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        method = None if evidence.run is None else evidence.run.method
+        return (
+            fact(
+                "dynamics",
+                method == f"rate-{self.kind}" if method else None,
+                f"trained by {method or 'an unknown method'}",
+                method,
+                f"rate-{self.kind}",
+            ),
+        )
+
+    def predict(self, subject: Subject) -> Prediction:
+        return Prediction(
+            {"exponent": -0.5}, certified=True, note="the curve depends on the directions drawn; see claims"
+        )
+
+    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+        run = evidence.run
+        if run is None or run.method != f"rate-{self.kind}":
+            return (
+                Claim(
+                    "above_bound",
+                    Status.UNDECIDED,
+                    None,
+                    None,
+                    ">=",
+                    f"needs a run of method rate-{self.kind}",
+                ),
+            )
+        from marginflow import margins
+
+        Z, _ = unit_features(evidence)
+        if self.kind == "both":
+            Z = Z * np.sign(np.asarray(run.theta0["a"]))  # r² is non-negative: the sign of a unit is fixed
+        finite = margins.f1_finite(Z) if self.kind == "both" else margins.f2_finite(Z)
+        best, bound, note = self.curves(run.history, Z, finite.lower_bound)
+        worst = float(np.min(best - bound))
+        claims = [
+            at_least(
+                "above_bound",
+                worst,
+                0.0,
+                f"least distance of the best margin above the bound, over {len(best)} recorded times; {note}",
+            ),
+            at_most(
+                "below_finite_gamma",
+                float(best[-1]),
+                finite.upper_bound * (1 + 1e-9),
+                "best margin against the optimum of these directions",
+            ),
+        ]
+        return tuple(claims)
+
+    def curves(self, history, Z, gamma: float) -> tuple[np.ndarray, np.ndarray, str]:
+        """(best margin, bound) at the recorded times t >= 1, and what was measured for the bound."""
+        n, m = Z.shape
+        t = np.asarray(history["step"], float)
+        z = float(np.abs(Z).max())
+        b = np.maximum.accumulate(np.asarray(history["soft_min_B"], float))
+        bound = gamma - z / np.sqrt(t) * (8 * np.log(m) + np.log(t) + 1) - 4 * b * np.log(n) / np.sqrt(t)
+        return np.asarray(history["best_margin"], float), bound, f"B = {b[-1]:.4g} measured"
+
+
+class RateOutput(RateBoth):
+    """Output layer only: the best margin comes within 1/√t of γ2^(m).
+
+    **Statement.** F(r) = -log mean_i exp(-(1/m) Σ_j z_ij r_j), r(0) = 0, a = r/m, β(t) = max(1, max_s
+    √m‖a(s)‖_2), η(t) = β(t)√2/(‖z‖_∞√(t+1)): max over s < t of min_i z_iᵀ a(s)/β(s) is at least γ2^(m) -
+    ‖z‖_∞/√t (2√2 + √3 log n/γ2^(m)). **Assumption.** γ2^(m) > 0. No free constant.
+    """
+
+    key, title, number = (
+        "chizat2020.rate_output",
+        "Rate, output layer (Chizat & Bach 2020)",
+        "Proposition in §5",
+    )
+    kind = "output"
+
+    def curves(self, history, Z, gamma: float) -> tuple[np.ndarray, np.ndarray, str]:
+        t = np.asarray(history["step"], float)
+        z = float(np.abs(Z).max())
+        bound = (
+            gamma - z / np.sqrt(t) * (2 * np.sqrt(2) + np.sqrt(3) * np.log(Z.shape[0]) / gamma)
+            if gamma > 0
+            else np.full(len(t), -np.inf)
+        )
+        return np.asarray(history["best_margin"], float), bound, f"γ2^(m) >= {gamma:.4g}"
+
+
+def variation_margin(evidence: Evidence) -> float:
+    """q_min over the F1 norm of the net: Σ_j ½(a_j² + ‖w_j‖²) ≥ Σ_j |a_j|‖w_j‖ for ReLU on the sphere ‖(a,
+    w)‖ = 1.
+
+    A unit (b, c) of the sphere contributes at most ½ρ(ĉᵀx), so γ1's normalisation is mass 2|a_j|‖w_j‖ for a
+    unit (a_j, w_j); for S-ReLU the mass is |a_j|‖w_j‖².
+    """
+    W, a = evidence.theta["W"], evidence.theta["a"]
+    length = np.linalg.norm(W, axis=1)
+    degree = evidence.two_layer.activation.degree
+    mass = float(np.sum(2 * np.abs(a) * length if degree == 1 else np.abs(a) * length**2))
+    if evidence.two_layer.mean_field:
+        mass /= len(a)
+    return float(evidence.margins.min() / mass) if mass > 0 else -np.inf
+
+
+def unit_features(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """(Z, lengths): z_ij = y_i σ(ĉ_jᵀx_i) with directions on the sphere, and the a-scale 1/‖w_j‖ that
+    compensates.
+    """
+    W = np.asarray(evidence.theta["W"])
+    length = np.linalg.norm(W, axis=1)
+    activation = evidence.two_layer.activation
+    Z = evidence.data.y[:, None] * np.asarray(activation(evidence.data.X @ (W / length[:, None]).T))
+    return Z, 1 / length ** (activation.degree or 1)
+
+
+def full_support(evidence: Evidence) -> Assumption:
+    run = evidence.run
+    init = None if run is None else run.options.get("init")
+    if init is None:
+        return fact("full_support", None, "the distribution of the initial directions is not known")
+    return fact(
+        "full_support",
+        init in FULL_SUPPORT,
+        f"initialised by '{init}'; a finite width stands for the limit of many units",
+        init,
+    )
+
+
+def converged(evidence: Evidence) -> Assumption:
+    """The margin's relative change over the last half of log t; convergence itself is an open question of the
+    paper.
+    """
+    run = evidence.run
+    if run is None:
+        return fact("convergence", None, "weights alone do not say whether training has converged")
+    gamma, t = (
+        np.asarray(run.history.get("normalised_margin", ()), float),
+        np.asarray(run.history.get("log_time", ()), float),
+    )
+    if evidence.at_limit:
+        return fact("convergence", True, "the run ended at a certified limit")
+    late = t >= t[-1] / 2 if len(t) else np.zeros(0, bool)
+    if late.sum() < 3 or not gamma[-1] > 0:
+        return fact("convergence", None, "the run is too short to see whether the margin has stopped moving")
+    change = float(np.ptp(gamma[late]) / gamma[-1])
+    return fact(
+        "convergence",
+        True if change <= CONVERGED else None,
+        "change of the normalised margin over the last half of log t (convergence is assumed "
+        "by the theorem and open)",
+        change,
+        CONVERGED,
+        CONVERGED - change,
+    )
+
+
+f1, f2, rate_both, rate_output = F1(), F2(), RateBoth(), RateOutput()
+THEOREMS = (f1, f2, rate_both, rate_output)

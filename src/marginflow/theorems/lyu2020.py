@@ -1,0 +1,138 @@
+"""Lyu & Li, "Gradient descent maximizes the margin of homogeneous neural networks", ICLR 2020."""
+
+import numpy as np
+
+from marginflow._core.status import Status
+from marginflow.theorems.base import (
+    Assumption,
+    Claim,
+    Prediction,
+    Theorem,
+    at_most,
+    fact,
+    tends_to_zero,
+)
+from marginflow.theorems.evidence import Evidence, Subject
+
+BIBTEX = """@inproceedings{lyu2020,
+  author    = {Lyu, Kaifeng and Li, Jian},
+  title     = {Gradient Descent Maximizes the Margin of Homogeneous Neural Networks},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2020},
+  url       = {https://openreview.net/forum?id=SJeLIgBKPS}
+}"""
+
+# Sampled values of a smoothed margin carry rounding of about n eps q; a fall below this is not a fall.
+MONOTONE = 1e-6
+
+
+class MarginMaximisation(Theorem):
+    """Homogeneous nets: once the data are fitted the smoothed normalised margin never falls, and limits are
+    KKT points.
+
+    **Statement.** f of degree k in θ, gradient flow on the logistic or exponential loss. From the first time
+    at which L < ℓ(0) on, the smoothed margin ℓ^-1(L)/‖θ‖^k does not decrease, and every limit direction of
+    θ/‖θ‖ is, scaled to q_min = 1, a KKT point of min ½‖θ‖² s.t. q_i >= 1. A KKT point need not be a local
+    optimum.
+
+    **Assumptions.** homogeneity (read from the net); separation reached (read from the weights).
+    **Asymptotic.** the KKT claim; on a finite run its residuals fall with 1/log(1/L), and are compared with
+    `theorems.base.band`.
+    """
+
+    key, title, number = "lyu2020", "Margin maximisation (Lyu & Li 2020)", "Theorems 4.1 and 4.4"
+    premises = (
+        "gradient flow (or descent with a small enough step) on the logistic or exponential loss",
+        "the data are separated at some time",
+    )
+
+    def covers(self, subject: Subject) -> str | None:
+        return None if subject.net.degree else "the net is not homogeneous in its trained weights"
+
+    def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
+        degree = subject.net.degree
+        return (fact("homogeneity", bool(degree), f"f(x; cθ) = c^{degree} f(x; θ)", degree, None),)
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        separated = evidence.separates
+        return (
+            fact(
+                "separation",
+                separated,
+                "q_min of the weights",
+                float(evidence.margins.min()),
+                0.0,
+                float(evidence.margins.min()),
+            ),
+        )
+
+    def predict(self, subject: Subject) -> Prediction:
+        return Prediction(
+            {"degree": subject.net.degree, "stationarity": 0.0},
+            certified=True,
+            note="any KKT point may be the limit; other theorems say which",
+        )
+
+    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+        claims = [self._monotone(evidence)]
+        if not evidence.separates:
+            return (
+                *claims,
+                Claim(
+                    "kkt_stationarity",
+                    Status.UNDECIDED,
+                    None,
+                    None,
+                    "<=",
+                    "the weights do not separate the data",
+                ),
+            )
+        kkt = evidence.kkt
+        return (
+            *claims,
+            tends_to_zero(
+                "kkt_stationarity",
+                kkt.stationarity,
+                evidence,
+                0.5,
+                "‖θ - Σ λ_i y_i h_i‖/‖θ‖",
+                tolerance=1e-6,
+                scale=2.0,
+            ),
+            tends_to_zero(
+                "kkt_alignment",
+                1 - kkt.cosine,
+                evidence,
+                1.0,
+                "1 - cos(θ, Σ λ_i y_i h_i)",
+                tolerance=1e-6,
+                scale=2.0,
+            ),
+        )
+
+    @staticmethod
+    def _monotone(evidence: Evidence) -> Claim:
+        history = {} if evidence.run is None else evidence.run.history
+        gamma = history.get("smoothed_margin")
+        if gamma is None or np.sum(np.isfinite(gamma)) < 2:
+            return Claim(
+                "margin_monotone",
+                Status.UNDECIDED,
+                None,
+                MONOTONE,
+                "<=",
+                "needs a run that recorded smoothed_margin",
+            )
+        gamma = np.asarray(gamma, float)
+        gamma = gamma[np.isfinite(gamma)]
+        fall = float(np.max(np.maximum.accumulate(gamma) - gamma) / gamma.max())
+        return at_most(
+            "margin_monotone",
+            fall,
+            MONOTONE,
+            "largest fall of the smoothed normalised margin, relative, over recorded times",
+        )
+
+
+theorem = MarginMaximisation()
+THEOREMS = (theorem,)
