@@ -1,0 +1,18 @@
+"""marginflow extremal: extremal directions and sectors of both signs."""
+
+from typing import Annotated
+
+import typer
+
+from marginflow.cli.common import Data, Json, Label, Seed
+
+
+def extremal(data: Data, json: Json = False, label: Label = "y", seed: Seed = 0,
+             starts: Annotated[int, typer.Option(help="Ascents per sign where nothing proves completeness.", min=1)] = 512,
+             ) -> None:
+    """Extremal directions of DATA and their sectors: where small neurons of either sign go."""
+    from marginflow.cli.common import emit
+    from marginflow.data import load
+    from marginflow.sectors import extremal as find
+
+    emit(find(load(data, label=label), starts=starts, seed=seed), json)
