@@ -14,7 +14,7 @@ import typer
 
 from marginflow._core.errors import InputError
 
-COMMANDS = ("info", "check", "predict", "verify")
+COMMANDS = ("demo", "info", "check", "predict", "verify")
 
 app = typer.Typer(
     name="marginflow",
