@@ -111,11 +111,12 @@ def checked(name: str, log_value: Callable, log_slope: Callable, slope_bound: fl
         tolerance = 1e-6 * np.abs(fall) + 1e-15 * np.abs(values).max(axis=0) * 8
         bad = ~(np.abs(seen - fall) <= tolerance)
         if bad.any():
-            raise InputError(f"loss '{name}': about margin {middle[bad][0]:g} log_value falls by {seen[bad][0]:.6g} where "
-                             f"log_slope gives {fall[bad][0]:.6g}; give log ℓ and log(-ℓ') of one decreasing loss")
+            raise InputError(f"loss '{name}': about margin {middle[bad][0]:g} log_value falls by {seen[bad][0]:.6g} "
+                             f"where log_slope gives {fall[bad][0]:.6g}; give log ℓ and log(-ℓ') of one decreasing loss")
         _refuse_excess(name, "slope_bound", slope_bound, np.exp(slopes[2]), middle)
         # The mean slope of -ℓ' over an interval is at most its Lipschitz constant.
-        _refuse_excess(name, "lipschitz", lipschitz, np.abs(np.exp(slopes[-1]) - np.exp(slopes[0])) / (2 * half), middle)
+        mean_change = np.abs(np.exp(slopes[-1]) - np.exp(slopes[0])) / (2 * half)
+        _refuse_excess(name, "lipschitz", lipschitz, mean_change, middle)
     _refuse_other_namespace(candidate, middle, values[2], slopes[2])
     return candidate
 
@@ -123,8 +124,8 @@ def checked(name: str, log_value: Callable, log_slope: Callable, slope_bound: fl
 def _refuse_excess(name: str, what: str, declared: float, found: np.ndarray, at: np.ndarray) -> None:
     worst = int(np.nanargmax(found))
     if found[worst] > declared * (1 + 1e-9) + 1e-12:
-        raise InputError(f"loss '{name}': {what} is {declared:g} but {found[worst]:.6g} is reached at margin {at[worst]:g}; "
-                         "raise it, or leave it infinite")
+        raise InputError(f"loss '{name}': {what} is {declared:g} but {found[worst]:.6g} is reached at margin "
+                         f"{at[worst]:g}; raise it, or leave it infinite")
 
 
 @double
@@ -135,7 +136,7 @@ def _refuse_other_namespace(loss: Loss, at: np.ndarray, *want: np.ndarray) -> No
         try:
             got = np.asarray(f(jnp.asarray(at)))
         except Exception as error:
-            raise InputError(f"loss '{loss.name}': {what} does not accept JAX arrays ({type(error).__name__}); write it "
-                             "with operators and the functions of marginflow._core.logs.namespace(q)") from error
+            raise InputError(f"loss '{loss.name}': {what} does not accept JAX arrays ({type(error).__name__}); write "
+                             "it with operators and the functions of marginflow.losses.namespace(q)") from error
         if not np.allclose(got, expected, rtol=1e-9, atol=1e-9):
             raise InputError(f"loss '{loss.name}': {what} differs between NumPy and JAX; use one formula for both")

@@ -37,8 +37,8 @@ class Convolutional(Net):
     kind: ClassVar[str] = "convolutional"
 
     def __post_init__(self):
-        for name, least in (("image", 1), ("channels", 1), ("kernels", 1), ("strides", 1), ("paddings", 0), ("hidden", 1)):
-            values = tuple(count(name, v, least) for v in getattr(self, name))
+        for name in ("image", "channels", "kernels", "strides", "paddings", "hidden"):
+            values = tuple(count(name, v, least=0 if name == "paddings" else 1) for v in getattr(self, name))
             object.__setattr__(self, name, values)
         object.__setattr__(self, "activation", activation(self.activation))
         object.__setattr__(self, "bias", bool(self.bias))
@@ -72,8 +72,8 @@ class Convolutional(Net):
 
     def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
         if d != math.prod(self.image):
-            raise InputError(f"images of {' x '.join(map(str, self.image))} have {math.prod(self.image)} entries but the data "
-                             f"have {d} columns; set image to the data's channels, height and width")
+            raise InputError(f"images of {' x '.join(map(str, self.image))} have {math.prod(self.image)} entries but "
+                             f"the data have {d} columns; set image to the data's channels, height and width")
         shapes: dict[str, tuple[int, ...]] = {}
         before = self.image[0]
         for name, c, k in zip(self.convolutions, self.channels, self.kernels, strict=True):
