@@ -112,7 +112,7 @@ def checked(name: str, log_value: Callable, log_slope: Callable, slope_bound: fl
         bad = ~(np.abs(seen - fall) <= tolerance)
         if bad.any():
             raise InputError(f"loss '{name}': about margin {middle[bad][0]:g} log_value falls by {seen[bad][0]:.6g} "
-                             f"where log_slope gives {fall[bad][0]:.6g}; give log ℓ and log(-ℓ') of one decreasing loss")
+                             f"where log_slope gives {fall[bad][0]:.6g}; give log ℓ and log(-ℓ') of one falling loss")
         _refuse_excess(name, "slope_bound", slope_bound, np.exp(slopes[2]), middle)
         # The mean slope of -ℓ' over an interval is at most its Lipschitz constant.
         mean_change = np.abs(np.exp(slopes[-1]) - np.exp(slopes[0])) / (2 * half)

@@ -119,7 +119,7 @@ def _pack_array(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
 def _is_key(value: Any) -> bool:
     import jax
 
-    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _is_ours(module: str) -> bool:

@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import math
 import operator
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -56,18 +57,16 @@ class Net(abc.ABC):
 
     def __call__(self, theta: Theta, X) -> Any:
         """f at the rows of X: (n,), or (n, outputs) for a net with several outputs. NumPy or JAX."""
-        layer = None
-        for layer in self.stages(*_accepted(theta, X)):
-            pass
-        assert layer is not None
-        return layer.post
+        # A deque of length 1 keeps the last layer alone: the memory of those before it is free again at once.
+        (last,) = deque(self.stages(*_accepted(theta, X)), maxlen=1)
+        return last.post
 
     def layers(self, theta: Theta, X) -> tuple[Layer, ...]:
         """Every layer's representation of the rows of X, first to last."""
         return tuple(self.stages(*_accepted(theta, X)))
 
     def fans(self, d: int) -> dict[str, tuple[int, int]]:
-        """(fan_in, fan_out) of every array: inputs and outputs of one unit, times the kernel's area; of a bias, its layer's."""
+        """(fan_in, fan_out) of every array: inputs and outputs of a unit, times the kernel's area; a bias has its layer's."""
         fans = {name: _fan(shape) for name, shape in self.shapes(d).items()}
         return {name: fans[self.biases.get(name, name)] for name in fans}
 
