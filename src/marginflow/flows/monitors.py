@@ -7,11 +7,12 @@ memory.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from marginflow._core.errors import InputError, unknown_name
+from marginflow.nets.activations import active
 
 
 class View(NamedTuple):
@@ -130,7 +131,7 @@ def _pattern_changes(view: View):
 
     if "W" not in view.theta:
         raise InputError("the monitor 'pattern_changes' is defined for two-layer nets")
-    return jnp.sum((view.X @ view.theta["W"].T > 0) != (view.X @ view.previous["W"].T > 0))
+    return jnp.sum(active(view.X @ view.theta["W"].T) != active(view.X @ view.previous["W"].T))
 
 
 def _margin_min(view: View):
@@ -182,7 +183,21 @@ def _has_matrix(net) -> bool:
     return any(len(shape) >= 2 for shape in net.shapes(2).values())
 
 
-class Recorder:
+class Recorder(Protocol):
+    """Collects the rows of a history and says when the next one is due."""
+
+    rows: list[dict[str, np.ndarray]]
+    gap: float
+
+    def add(self, row: Mapping[str, Any]) -> None: ...
+
+    def due(self) -> tuple[int, float]: ...
+
+
+NEVER = 1 << 62
+
+
+class LogTimeRecorder:
     """Rows of a history, evenly spaced in log t, never more than `capacity` of them.
 
     A row is due when log t has grown by `gap` since the last one. When the rows run out every other one is dropped
@@ -201,16 +216,36 @@ class Recorder:
             self.gap *= 2
         self.rows.append({name: np.asarray(value) for name, value in row.items()})
 
-    def due(self) -> float:
-        """log t of the next row."""
+    def due(self) -> tuple[int, float]:
+        """(step, log t): the next row is due where either is reached. The first step is always recorded."""
         last = float(np.max(self.rows[-1]["log_time"])) if self.rows else -math.inf
-        return last + self.gap if math.isfinite(last) else last
+        return (NEVER, last + self.gap) if math.isfinite(last) else (1, math.inf)
 
-    def stacked(self) -> dict[str, np.ndarray]:
-        """History arrays, time first."""
-        return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]} if self.rows else {}
 
-    def restore(self, history: Mapping[str, np.ndarray], gap: float) -> None:
-        self.gap = gap
-        length = len(next(iter(history.values()))) if history else 0
-        self.rows = [{name: values[i] for name, values in history.items()} for i in range(length)]
+class StepRecorder:
+    """Rows at steps fixed in advance, even in log(step): the same for every member of a batch and for every batch."""
+
+    def __init__(self, steps: int, capacity: int = 64):
+        if capacity < 4:
+            raise InputError(f"records {capacity}; keep at least 4")
+        self.at = np.unique(np.round(np.geomspace(1, steps, capacity)).astype(np.int64))
+        self.gap = 0.0
+        self.rows: list[dict[str, np.ndarray]] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.rows.append({name: np.asarray(value) for name, value in row.items()})
+
+    def due(self) -> tuple[int, float]:
+        last = int(self.rows[-1]["step"]) if self.rows else 0
+        later = self.at[self.at > last]
+        return (int(later[0]) if len(later) else NEVER), math.inf
+
+
+def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """History arrays, time first."""
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
+
+
+def unstacked(history: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    length = len(next(iter(history.values()))) if history else 0
+    return [{name: values[i] for name, values in history.items()} for i in range(length)]

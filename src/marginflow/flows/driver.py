@@ -1,0 +1,131 @@
+"""The loop around the compiled program: chunks, records, progress, saving, interruption, resumption.
+
+A run that is interrupted, or killed, and resumed from what was saved last ends with the same bits.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from marginflow._core.errors import InputError
+from marginflow._core.progress import Meter
+from marginflow.flows import monitors as watching
+from marginflow.flows.interrupts import deferred_interrupt
+from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, Plan, State, programs
+
+CHUNK_SECONDS = 0.25
+SAVE_SECONDS = 20.0
+
+
+@dataclasses.dataclass
+class Drive:
+    """The loop around the compiled program: chunks, records, progress, saving, interruption."""
+
+    plan: Plan
+    state: State
+    initial: Mapping[str, Any]
+    X: Any
+    y: Any
+    chosen: tuple[watching.Monitor, ...]
+    recorder: watching.Recorder
+    steps: int
+    save: Callable[["Drive"], None] | None = None
+    interrupted: bool = False
+    previous: Any = None  # weights at the last record
+
+    def run(self, meter: Meter | None = None) -> None:
+        advance, _ = programs()
+        if not self.recorder.rows:
+            self._record()
+        chunk, saved = 1, time.monotonic()
+        with deferred_interrupt() as interrupt:
+            while not self._finished():
+                step, (due_step, due) = int(self.state.step), self.recorder.due()
+                stop, began = min(self.steps, due_step, step + chunk), time.monotonic()
+                self.state = advance(self.plan, self.state, self.X, self.y, stop, due)
+                step = int(self.state.step)  # waits for the program
+                seconds = time.monotonic() - began
+                if seconds < CHUNK_SECONDS / 2:
+                    chunk = min(2 * chunk, 1 << 30)
+                elif seconds > 2 * CHUNK_SECONDS:
+                    chunk = max(1, chunk // 2)
+                if self._finished() or step >= due_step or self._passed(due):
+                    self._record()
+                if meter is not None:
+                    meter.to(step, self._status())
+                interrupted = interrupt.requested
+                if self.save is not None and (interrupted or time.monotonic() - saved > SAVE_SECONDS):
+                    self.save(self)
+                    saved = time.monotonic()
+                if interrupted and not self._finished():
+                    self.interrupted = True
+                    return
+
+    def _finished(self) -> bool:
+        return int(self.state.step) >= self.steps or not bool(np.any(np.asarray(self.state.halted) == RUNNING))
+
+    def _passed(self, due: float) -> bool:
+        running = np.asarray(self.state.halted) == RUNNING
+        return not np.any(running & (np.asarray(self.state.log_time) < due))
+
+    def _record(self) -> None:
+        import jax.numpy as jnp
+
+        _, observe = programs()
+        state = self.state
+        previous = state.theta if self.previous is None else self.previous
+        measured = observe(self.plan, self.chosen, state.theta, state.gain, self.initial, previous, self.X, self.y)
+        row = {"step": np.asarray(state.step), "log_time": np.asarray(state.log_time),
+               **{name: np.asarray(value) for name, value in measured.items()}}
+        halted = np.asarray(state.halted)
+        finite = np.isfinite(row["margin_min"]) & (halted != DIVERGED)
+        if len(halted) == 1 and not finite.all():
+            return  # a diverged run keeps the figures and weights of its last sound record
+        for name in row.keys() - {"step", "log_time"}:
+            if row[name].dtype.kind == "f":
+                row[name] = np.where(finite.reshape((-1,) + (1,) * (row[name].ndim - 1)), row[name], np.nan)
+        self.recorder.add(row)
+        self.previous = state.theta
+        if self.plan.batch is not None:
+            reached = (halted == RUNNING) & (row["log_loss"] <= self.plan.target_log_loss)
+            if reached.any():
+                self.state = state._replace(
+                    halted=jnp.where(jnp.asarray(reached), REACHED, state.halted).astype(jnp.int8),
+                    halted_at=jnp.where(jnp.asarray(reached), state.step, state.halted_at))
+
+    def _status(self) -> str:
+        row = self.recorder.rows[-1]
+        text = f"log-loss {float(np.median(row['log_loss'])):.4g}"
+        margin = float(np.median(row["normalised_margin"]))
+        return text + (f", margin {margin:.4g}" if math.isfinite(margin) else "")
+
+
+def snapshot(drive: Drive) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(arrays, numbers) from which `restore` continues to the same bits."""
+    import jax
+
+    leaves = jax.tree.leaves(drive.state)
+    arrays = {f"state.{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays |= {f"previous.{name}": np.asarray(value) for name, value in drive.previous.items()}
+    arrays |= {f"history.{name}": value for name, value in watching.stacked(drive.recorder.rows).items()}
+    return arrays, {"gap": drive.recorder.gap, "step": int(drive.state.step), "leaves": len(leaves)}
+
+
+def restore(drive: Drive, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    leaves, structure = jax.tree.flatten(drive.state)
+    found = [arrays.get(f"state.{i}") for i in range(len(leaves))]
+    if numbers["leaves"] != len(leaves) or any(f is None or f.shape != leaf.shape or f.dtype != leaf.dtype
+                                               for f, leaf in zip(found, leaves, strict=True)):
+        raise InputError("the checkpoint belongs to another run (its arrays differ in number or shape); "
+                         "give the options of the interrupted run, or choose another --out")
+    drive.state = jax.tree.unflatten(structure, [jnp.asarray(f) for f in found])
+    prefix = lambda head: {k[len(head):]: v for k, v in arrays.items() if k.startswith(head)}  # noqa: E731
+    drive.previous = {name: jnp.asarray(value) for name, value in prefix("previous.").items()}
+    drive.recorder.rows, drive.recorder.gap = watching.unstacked(prefix("history.")), float(numbers["gap"])
