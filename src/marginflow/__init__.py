@@ -34,7 +34,7 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "predict": ("marginflow.theorems", "predict"),
     "cite": ("marginflow.theorems", "cite"),
     "verify": ("marginflow.verify", "verify"),
-    "report": ("marginflow.report", "report"),
+    "report": ("marginflow.chain", "report"),
     "save": ("marginflow.store", "save"),
     "load": ("marginflow.store", "load"),
     "Status": ("marginflow._core.status", "Status"),
