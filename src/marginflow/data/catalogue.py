@@ -53,6 +53,8 @@ def load(spec: str, label: str = "y") -> Dataset:
 
 
 def _file(spec: str, label: str) -> Dataset:
+    if not spec.strip():
+        raise InputError("the name of the data set is empty; give a file or a family such as phuong2021:")
     path = Path(spec).expanduser()
     suffix = path.suffix.lower()
     if suffix not in READERS:

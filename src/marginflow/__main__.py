@@ -1,0 +1,6 @@
+"""python -m marginflow."""
+
+from marginflow.cli.app import main
+
+if __name__ == "__main__":
+    main()
