@@ -1,30 +1,210 @@
-"""The basin map: initial direction -> fate, for many directions at once (theory §3.1)."""
+"""The basin map: initial direction -> fate, for a million directions at once (theory §3.1)."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
-from marginflow._core.record import Record
+from marginflow._core.arrays import double
+from marginflow._core.errors import InputError
+from marginflow._core.progress import progress
+from marginflow._core.record import Record, Table, jsonable, show
 from marginflow.data.dataset import Dataset
-from marginflow.sectors.early import path
-from marginflow.sectors.patterns import directions as checked
+from marginflow.sectors import patterns
+from marginflow.sectors.early import ACROSS, Fate, path
+from marginflow.sectors.extremal import SAME_DIRECTION, Extremal, record
+from marginflow.sectors.local import Kind, local_kind
+
+# x_kᵀv is 0 below this times ‖x_k‖ times the size of the fields: a call's worth of roundings (see selection).
+ZERO = 1e-12
+LANE_BYTES = 192 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Basins(Record):
-    """One row per direction. fate: names of `Fate`; limit: final direction; time: of the last event."""
+    """One row per direction.
+
+    fate: a `Fate`'s name. limit: the direction at the end of the early phase. end: which of `limits`, -1 when the
+    neuron is dead or undecided. time, events: of the last event, and how many. log_growth: log ‖w‖ gained by
+    then. slid: the most hyperplanes it slid along at one time. retried: rows that the batch left undecided and
+    the reference path decided.
+    """
 
     sign: np.ndarray
     fate: np.ndarray
     limit: np.ndarray
+    end: np.ndarray
     events: np.ndarray
     time: np.ndarray
+    log_growth: np.ndarray
+    slid: np.ndarray
+    limits: tuple[Extremal, ...]
+    retried: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """How many directions meet each fate."""
+        return {fate.value: int((self.fate == fate.value).sum()) for fate in Fate}
+
+    def table(self) -> Table:
+        n = len(self.fate)
+        rows = [(name, str(count), f"{count / n:.4f}") for name, count in self.counts().items() if count]
+        notes = (f"{len(self.limits)} end directions; {show(float((self.slid > 0).mean()))} of the neurons slid; "
+                 f"{show(float(self.events.mean()))} events on average",)
+        return Table(f"fates of {n} directions", ("fate", "neurons", "share"), tuple(rows), notes)
+
+    def to_json(self) -> dict[str, Any]:
+        ends = [{**limit.to_json(), "neurons": int((self.end == k).sum())} for k, limit in enumerate(self.limits)]
+        return jsonable({"directions": len(self.fate), "fates": self.counts(), "limits": ends,
+                         "slid": float((self.slid > 0).mean()), "events_mean": float(self.events.mean()),
+                         "events_max": int(self.events.max()), "retried": self.retried})
 
 
-def basins(data: Dataset, directions, sign=None, loss="logistic", weights=None) -> Basins:
-    """Fates of neurons that start in `directions`; sign: +1 (the default), -1, or one per direction."""
-    W = np.atleast_2d(checked(data, directions))
-    s = np.broadcast_to(np.asarray(1 if sign is None else sign, int), (len(W),))
-    paths = [path(data, w, int(k), loss, weights) for w, k in zip(W, s, strict=True)]
-    return Basins(s, np.array([q.fate.value for q in paths]), np.array([q.limit for q in paths]),
-                  np.array([len(q.events) for q in paths]), np.array([q.arcs[-1].time for q in paths]))
+def basins(data: Dataset, directions, sign=None, loss="logistic", weights=None, lanes: int | None = None,
+           max_events: int | None = None) -> Basins:
+    """Fates of tiny neurons that start in `directions` (m, d), with output weights of the given sign.
+
+    sign: 1 (the default), -1, or one per direction. lanes: neurons advanced together (default: what fits in
+    192 MB). Rows that rounding leaves open are decided by the reference path, or stay `undecided`.
+    """
+    W = np.atleast_2d(patterns.directions(data, directions))
+    s = np.asarray(1 if sign is None else sign)
+    if s.shape not in ((), (len(W),)) or not np.isin(s, (1, -1)).all():
+        raise InputError("sign: give 1, -1, or one of them per direction")
+    s = np.broadcast_to(s, (len(W),)).astype(np.int8)
+    kappa = patterns.charges(data, loss, weights)
+    cap = 50 * data.n + 1000 if max_events is None else max_events
+    X = np.asarray(data.X, np.float64)
+    raw: dict[str, np.ndarray] = {}
+    with progress(len(W), "basins") as meter:
+        for value in np.unique(s):
+            rows = np.flatnonzero(s == value)
+            part = _run(X, value * kappa, W[rows], lanes, cap, meter)
+            for name, array in part.items():
+                raw.setdefault(name, np.zeros((len(W), *array.shape[1:]), array.dtype))[rows] = array
+    return _judged(data, X, kappa, W, s, raw, loss, weights, max_events)
+
+
+@double
+def _run(X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: int, meter) -> dict[str, np.ndarray]:
+    """Stream the directions through a fixed number of lanes; finished lanes are refilled at every call."""
+    import jax.numpy as jnp
+
+    from marginflow.sectors import batch
+
+    X, p = X[p != 0], p[p != 0]
+    rank = int(np.linalg.matrix_rank(X))
+    # Coordinates of the span; the identity when the data span everything.
+    basis = np.eye(X.shape[1]) if rank == X.shape[1] else np.linalg.svd(X, full_matrices=False)[2][:rank]
+    Y = X @ basis.T
+    norms = np.linalg.norm(Y, axis=1)
+    slots = max(1, min(rank, int((p < 0).sum())))
+    per_lane = 8 * (6 * slots * rank + 6 * rank + 8 * len(Y))
+    B = lanes or int(np.clip(LANE_BYTES // per_lane, 64, 8192))
+    B = min(B, 1 << max(6, (len(W) - 1).bit_length()))
+    mix = np.random.default_rng(0).integers(1, 2**62, len(Y)) | 1
+    problem = batch.Problem(jnp.asarray(Y), jnp.asarray(p), jnp.asarray(norms), float(np.abs(p) @ norms), ZERO, ACROSS,
+                            cap, jnp.asarray(mix))
+    m = len(W)
+    out = {"code": np.zeros(m, np.int8), "limit": np.zeros((m, X.shape[1])), "events": np.zeros(m, np.int32),
+           "time": np.zeros(m), "log_growth": np.zeros(m), "slid": np.zeros(m, np.int32),
+           "fingerprint": np.zeros(m, np.int64)}
+    owner = np.full(B, -1)
+    finished = np.ones(B, bool)
+    state, following = batch.start(problem, jnp.zeros((rank, B)), jnp.zeros(B), slots), 0
+    while True:
+        places = np.flatnonzero(finished)
+        batch_rows = np.arange(following, min(following + len(places), m))
+        following += len(batch_rows)
+        owner[places] = -1
+        owner[places[: len(batch_rows)]] = batch_rows
+        if (owner < 0).all():
+            return out
+        w, outside = np.zeros((rank, B)), np.zeros(B)
+        w[0] = 1.0  # lanes without an owner idle
+        new = places[: len(batch_rows)]
+        outside[new] = _outward(W[batch_rows], basis)[1]
+        w[:, new] = basis @ (W[batch_rows] / np.linalg.norm(W[batch_rows], axis=1, keepdims=True)).T
+        state, fingerprint = batch.advance_many(problem, state, finished, w, outside)
+        code = np.asarray(state.code)
+        finished = (code != batch.RUNNING) | (owner < 0)
+        done = np.flatnonzero(finished & (owner >= 0))
+        if len(done):
+            outward = _outward(W[owner[done]], basis)[0]
+            _collect(out, owner[done], done, state, fingerprint, code, basis, outward)
+            meter.advance(len(done))
+
+
+def _collect(out, rows, lanes, state, fingerprint, code, basis, outward) -> None:
+    """Write finished lanes to their rows. A neuron that stopped keeps its component outside the span of the data."""
+    from marginflow.sectors.batch import RAY
+
+    ray = code[lanes] == RAY
+    inside = np.where(ray, np.asarray(state.v)[:, lanes], np.asarray(state.w)[:, lanes]).T @ basis
+    limit = inside + np.where(ray, 0.0, np.asarray(state.outside)[lanes])[:, None] * outward
+    out["limit"][rows] = limit / np.linalg.norm(limit, axis=1, keepdims=True)
+    out["code"][rows] = code[lanes]
+    out["events"][rows] = np.asarray(state.events)[lanes]
+    out["time"][rows] = np.asarray(state.time)[lanes]
+    out["log_growth"][rows] = np.asarray(state.log_norm)[lanes]
+    out["slid"][rows] = np.asarray(state.most)[lanes]
+    out["fingerprint"][rows] = np.asarray(fingerprint)[lanes]
+
+
+def _outward(W: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(unit direction, length) of the part of W/‖W‖ outside the span; rounding there counts as 0."""
+    unit = W / np.linalg.norm(W, axis=1, keepdims=True)
+    rest = unit - (unit @ basis.T) @ basis
+    length = np.linalg.norm(rest, axis=1)
+    length[length <= ACROSS] = 0.0
+    return np.divide(rest, length[:, None], out=np.zeros_like(rest), where=length[:, None] > 0), length
+
+
+def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Basins:
+    """Name the fates: each end direction is examined once, undecided rows go to the reference path."""
+    from marginflow.sectors import batch
+
+    code, limit = raw["code"], raw["limit"]
+    fate = np.full(len(code), Fate.UNDECIDED.value, dtype="U9")
+    fate[code == batch.DEAD], fate[code == batch.RESTING] = Fate.DEAD.value, Fate.OTHER.value
+    limits: list[Extremal] = []
+    end = np.full(len(code), -1, np.int32)
+    arrived = np.isin(code, (batch.RAY, batch.PINNED))
+    for sign in (1, -1):
+        mine = np.flatnonzero(arrived & (s == sign))
+        if not len(mine):
+            continue
+        p = sign * kappa
+        _, first, index = np.unique(raw["fingerprint"][mine], return_index=True, return_inverse=True)
+        number, names = np.zeros(len(first), np.int32), []
+        for j, row in enumerate(mine[first]):
+            number[j], name = _place(limits, X, p, kappa, limit[row], sign, code[row] == batch.PINNED)
+            names.append(name)
+        end[mine] = number[index]
+        fate[mine] = np.array(names)[index]
+    retried = np.flatnonzero((code == batch.UNSURE) | (fate == Fate.UNDECIDED.value))
+    events, time, log_growth, slid = raw["events"], raw["time"], raw["log_growth"], raw["slid"]
+    for row in retried:
+        q = path(data, W[row], int(s[row]), loss, weights, max_events)
+        fate[row], limit[row], events[row], time[row] = q.fate.value, q.limit, len(q.events), q.arcs[-1].time
+        log_growth[row], slid[row] = q.arcs[-1].log_norm, max(int((arc.pattern == 0).sum()) for arc in q.arcs)
+        end[row] = -1
+        if q.fate in (Fate.POSITIVE, Fate.NEGATIVE, Fate.VANISHING):
+            end[row] = _place(limits, X, s[row] * kappa, kappa, q.limit, int(s[row]), q.fate is Fate.VANISHING)[0]
+    return Basins(s, fate, limit, end, events, time, log_growth, slid, tuple(limits), len(retried))
+
+
+def _place(limits: list[Extremal], X, p, kappa, u, sign: int, vanishing: bool) -> tuple[int, str]:
+    """(index of the end direction u among the limits, added if new; its fate)."""
+    kind = local_kind(X[p != 0], p[p != 0], u)
+    if kind is not Kind.STRICT:
+        return -1, (Fate.OTHER if kind is Kind.NONE else Fate.UNDECIDED).value
+    grows = float(p @ np.maximum(X @ u, 0.0)) > 0
+    name = (Fate.POSITIVE if sign > 0 else Fate.NEGATIVE) if grows else Fate.VANISHING
+    if grows == vanishing:
+        return -1, Fate.UNDECIDED.value
+    for k, known in enumerate(limits):
+        if np.linalg.norm(known.direction - u) <= SAME_DIRECTION and np.sign(known.G) == np.sign(kappa @ np.maximum(X @ u, 0)):
+            return k, name.value
+    limits.append(record(X, p, kappa, u))
+    return len(limits) - 1, name.value
+
