@@ -14,7 +14,7 @@ import typer
 
 from marginflow._core.errors import InputError
 
-COMMANDS = ("demo", "info", "check", "predict", "verify")
+COMMANDS = ("demo", "info", "check", "predict", "verify", "reproduce")
 
 app = typer.Typer(
     name="marginflow",

@@ -1,1 +1,17 @@
-""""""
+"""Experiments: frozen values that make figures. One file per figure in `figures/`; a new one is a line here."""
+
+import importlib
+from typing import Any
+
+from marginflow._core.errors import unknown_name
+
+# name -> (module in `figures`, class). Modules are imported when an experiment is asked for.
+FIGURES: dict[str, tuple[str, str]] = {}
+
+
+def experiment(name: str) -> Any:
+    """The experiment of this name with the paper's parameters."""
+    if name not in FIGURES:
+        raise unknown_name("experiment", name, FIGURES)
+    module, cls = FIGURES[name]
+    return getattr(importlib.import_module(f"marginflow.experiments.figures.{module}"), cls)()

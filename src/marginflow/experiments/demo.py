@@ -20,7 +20,11 @@ class Demo(Record):
     checks: Checks
 
     def tables(self) -> Sequence[Table]:
-        summary = (("verdict", show(self.verdict)), ("report", show(self.report)), ("seconds", f"{self.seconds:.1f}"))
+        summary = (
+            ("verdict", show(self.verdict)),
+            ("report", show(self.report)),
+            ("seconds", f"{self.seconds:.1f}"),
+        )
         return [*self.checks.tables(), Table("demo", ("what", "value"), summary)]
 
 

@@ -95,7 +95,7 @@ class F1(Theorem):
         f1 = subject.f1
         if f1.neurons is None or not f1.lower_bound > 0:
             raise Unpredictable(f"the F1 margin is not positive ({f1.message})")
-        net, theta = f1.network()
+        net, theta = classifier(f1)
         values = {
             "margin": f1.value,
             "lower_bound": f1.lower_bound,
@@ -353,6 +353,16 @@ class RateOutput(RateBoth):
             else np.full(len(t), -np.inf)
         )
         return np.asarray(history["best_margin"], float), bound, f"γ2^(m) >= {gamma:.4g}"
+
+
+def classifier(f1) -> tuple[TwoLayer, dict[str, np.ndarray]]:
+    """The F1-max-margin classifier as a net with ‖θ‖ = 1 over its trained weights and q_min = γ1."""
+    neurons = f1.neurons
+    if f1.activation == "srelu":  # mass ‖w‖² on the sphere of w; the output signs are fixed
+        theta = {"W": np.sqrt(neurons.mass)[:, None] * neurons.direction, "a": np.asarray(neurons.sign, float)}
+        return TwoLayer(len(neurons), activation="srelu", train="input"), theta  # type: ignore[arg-type]
+    half = np.sqrt(neurons.mass / 2)
+    return TwoLayer(len(neurons)), {"W": half[:, None] * neurons.direction, "a": half * neurons.sign}
 
 
 def variation_margin(evidence: Evidence) -> float:

@@ -157,7 +157,7 @@ class Lemma2(Theorem):
     def predict(self, subject: Subject) -> Prediction:
         from marginflow import sectors
 
-        positive, negative = sectors.lemma2_sectors(subject.data)
+        positive, negative = sectors.lemma2(subject.data, 1), sectors.lemma2(subject.data, -1)
         return Prediction(
             {
                 "positive_sector": positive,
@@ -171,7 +171,7 @@ class Lemma2(Theorem):
     def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
         from marginflow import sectors
 
-        found = sectors.extremal(evidence.data, use_lemma2=False)
+        found = sectors.extremal(evidence.data, by_lemma2=False)
         claims = []
         for sign in ("positive", "negative"):
             directions = getattr(found, sign)
@@ -227,7 +227,7 @@ class Lemma3(Theorem):
     def predict(self, subject: Subject) -> Prediction:
         from marginflow import sectors
 
-        positive, negative = sectors.lemma2_sectors(subject.data)
+        positive, negative = sectors.lemma2(subject.data, 1), sectors.lemma2(subject.data, -1)
         return Prediction({"positive_sector": positive, "negative_sector": negative}, certified=True)
 
     def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
