@@ -13,3 +13,6 @@ from marginflow.margins.inner import InnerMax as InnerMax
 from marginflow.margins.inner import inner_max as inner_max
 from marginflow.margins.f2 import f2 as f2
 from marginflow.margins.f2 import f2_finite as f2_finite
+from marginflow.margins.kkt import KKT as KKT
+from marginflow.margins.kkt import kkt as kkt
+from marginflow.margins.kkt import kkt_from_gradients as kkt_from_gradients

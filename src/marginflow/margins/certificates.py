@@ -222,29 +222,60 @@ def _enclosed(Z: np.ndarray) -> np.ndarray | None:
     return alpha if (alpha > radius).all() else None
 
 
-def contradictory(rows: Rows) -> tuple[int, int] | None:
-    """Two positions with z_i = -z_j exactly, found by hashing the bits of every row; None if there are none.
+def equal_rows(first: Rows, second: Rows) -> tuple[int, int] | None:
+    """Positions (i, j) with first_i = second_j, entry by entry; None if there is no such pair.
 
-    A hash match is compared entry by entry before it is believed.
+    Rows are hashed by their bits, and a match of hashes is compared in full before it is believed.
     """
-    plus, minus = np.empty(rows.n, np.uint64), np.empty(rows.n, np.uint64)
-    odd = np.random.default_rng(0).integers(0, 2**63, size=rows.d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-
-    def mixed(Z: np.ndarray) -> np.ndarray:
-        bits = (Z + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0: equal numbers, equal bits
-        bits = bits ^ (bits >> np.uint64(29))
-        return (bits * odd).sum(axis=1, dtype=np.uint64)
-
-    with np.errstate(over="ignore"):
-        step = max(1, 2**22 // rows.d)
-        for start in range(0, rows.n, step):
-            at = np.arange(start, min(start + step, rows.n))
-            Z = rows.take(at)
-            plus[at], minus[at] = mixed(Z), mixed(-Z)
-    order = np.argsort(minus, kind="stable")
-    found = np.searchsorted(minus[order], plus)
-    for i in np.flatnonzero((found < rows.n) & (minus[order][np.minimum(found, rows.n - 1)] == plus)):
+    codes = _codes(second)
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    wanted = _codes(first)
+    found = np.minimum(np.searchsorted(codes, wanted), second.n - 1)
+    for i in np.flatnonzero(codes[found] == wanted):
         j = order[found[i]]
-        if np.array_equal(rows.take([i])[0], -rows.take([j])[0]):
-            return (int(min(i, j)), int(max(i, j)))
+        if np.array_equal(first.take([i])[0], second.take([j])[0]):
+            return int(i), int(j)
     return None
+
+
+def _codes(rows: Rows) -> np.ndarray:
+    """A 64-bit code per row; equal numbers give equal codes (-0.0 + 0.0 is 0.0)."""
+    odd = np.random.default_rng(0).integers(0, 2**63, size=rows.d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    codes = np.empty(rows.n, np.uint64)
+    step = max(1, 2**22 // rows.d)
+    for start in range(0, rows.n, step):
+        at = np.arange(start, min(start + step, rows.n))
+        bits = (rows.take(at) + 0.0).view(np.uint64)
+        codes[at] = ((bits ^ (bits >> np.uint64(29))) * odd).sum(axis=1, dtype=np.uint64)
+    return codes
+
+
+def kernel_margin_from_below(K: np.ndarray, error: np.ndarray, beta: np.ndarray) -> float:
+    """min_i (Kβ)_i / sqrt(βᵀKβ) from below, for signed kernel values known to within |K_ij - exact| <= error_ij.
+
+    The function g = Σ β_j y_j σ(·, x_j) has y_i ∫ σ(·, x_i) g dτ = (Kβ)_i and ‖g‖² = βᵀKβ.
+    """
+    size = np.abs(beta)
+    values, rounding = _product(K, beta)
+    doubt = (error @ size) * (1 + 2 * (len(K) + 4) * UNIT) + rounding
+    least = float(np.min(values - doubt))
+    square = math.fsum(beta * values) + math.fsum(size * (doubt + 4 * UNIT * np.abs(values)))
+    return least / math.sqrt(square) * (1 - 8 * UNIT) if least > 0 and square > 0 else 0.0
+
+
+def kernel_margin_from_above(K: np.ndarray, error: np.ndarray, alpha: np.ndarray) -> float:
+    """sqrt(αᵀKα)/Σα from above, for α >= 0 and signed kernel values known to within `error`."""
+    if (alpha < 0).any() or not alpha.any():
+        return math.inf
+    values, rounding = _product(K, alpha)
+    doubt = (error @ alpha) * (1 + 2 * (len(K) + 4) * UNIT) + rounding
+    square = math.fsum(alpha * values) + math.fsum(alpha * (doubt + 4 * UNIT * np.abs(values)))
+    return math.sqrt(max(square, 0.0)) / (math.fsum(alpha) * (1 - 2 * UNIT)) * (1 + 8 * UNIT)
+
+
+def _product(K: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Kv, bound on its error), in doubled precision, in blocks of rows."""
+    step = max(1, 2**21 // K.shape[1])
+    parts = [dot2(K[start : start + step], v) for start in range(0, len(K), step)]
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])

@@ -16,7 +16,7 @@ from marginflow._core.record import Record, Table, show
 from marginflow._core.status import Outcome
 from marginflow._core.tolerances import EPS, MARGIN_GAP, SUPPORT
 from marginflow.data.dataset import Dataset
-from marginflow.margins import certificates
+from marginflow.margins import certificates, span
 from marginflow.margins.base import Margin
 from marginflow.margins.linear import linear, working_set
 from marginflow.margins.rows import SignedRows
@@ -151,11 +151,11 @@ def leaky(data: Dataset, leak: float, positive_neurons: int, negative_neurons: i
 
 def _multipliers(rows: StackedRows):
     """λ of the least-norm problem. All constraints active is tried first: K λ = 1, λ > 0 is then the optimum."""
-    F, gram = _coordinates(rows.base)
+    F, gram = span.coordinates(rows.base)
     K = (np.outer(rows.p, rows.p) + np.outer(rows.q, rows.q)) * gram
     everything = np.arange(rows.n)
     if rows.n <= 2 * rows.base.d:
-        mu = _equality(rows, K, everything)
+        mu = span.equality(rows, K, everything)
         if mu is not None and (mu > 0).all():
             return mu, True, Outcome.CONVERGED, ""
     small = StackedRows(SignedRows(F, everything, np.ones(rows.n), False), rows.p, rows.q)
@@ -164,42 +164,8 @@ def _multipliers(rows: StackedRows):
         return None, False, answer.outcome, "no v, u with all constraints met were found"
     mu = answer.alpha * (answer.w @ answer.w)
     on = np.flatnonzero(mu)
-    better = _equality(rows, K, on)
+    better = span.equality(rows, K, on)
     if better is not None and (better > 0).all():
         mu = np.zeros(rows.n)
         mu[on] = better
     return mu, False, answer.outcome, ""
-
-
-def _coordinates(base: SignedRows) -> tuple[np.ndarray, np.ndarray]:
-    """(rows in at most n coordinates, their Gram matrix): one product XXᵀ is all that sees d.
-
-    The Cholesky factor of the Gram matrix is used while its condition number stays near 1/sqrt(u); beyond, QR.
-    """
-    Z = base.take(np.arange(base.n))
-    gram = Z @ Z.T
-    if base.d <= base.n:
-        return Z, gram
-    length = np.sqrt(np.diag(gram))
-    try:
-        F = np.linalg.cholesky(gram / np.outer(length, length))
-        if np.diag(F).min() > 1e-4:
-            return F * length[:, None], gram
-    except np.linalg.LinAlgError:
-        pass
-    return np.linalg.qr(Z.T, mode="r").T, gram
-
-
-def _equality(rows: StackedRows, K: np.ndarray, on: np.ndarray) -> np.ndarray | None:
-    """μ with K μ = 1 over the listed rows, its residual taken from the rows themselves; None if K is singular."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-    try:
-        factor = cho_factor(K[np.ix_(on, on)])
-    except LinAlgError:
-        return None
-    mu = np.zeros(rows.n)
-    for _ in range(3):
-        residual = 1.0 - rows.products(rows.weighted_sum(mu))[on]
-        mu[on] += cho_solve(factor, residual)
-    return mu[on] if np.isfinite(mu).all() else None

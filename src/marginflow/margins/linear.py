@@ -12,26 +12,27 @@ import numpy as np
 from marginflow._core.status import Outcome
 from marginflow._core.tolerances import EPS, MARGIN_GAP, SUPPORT
 from marginflow.data.dataset import Dataset
-from marginflow.margins import certificates, hull
+from marginflow.margins import certificates, hull, span
 from marginflow.margins.base import Margin
 from marginflow.margins.rows import SignedRows, signed_rows
 
+WIDE = 2  # with more than this many columns per row, work in the span of the rows
 LONGEST = 60  # passes over the data; each strictly raises ‖w‖ of the working set, and ten is already unusual
 
 
 def linear(data: Dataset, bias: bool = False) -> Margin:
     """w_max = argmin ‖w‖² s.t. y_i wᵀx̃_i >= 1 over all examples."""
-    return _margin(data, "linear", bias)
+    return hard_margin(signed_rows(data, "linear", bias), "linear", data.n)
 
 
 def positive(data: Dataset, bias: bool = False) -> Margin:
     """w+ = argmin ‖w‖² s.t. wᵀx̃_i >= 1 over I+: the margin is the distance of 0 from the hull of the class."""
-    return _margin(data, "positive", bias)
+    return hard_margin(signed_rows(data, "positive", bias), "positive", data.n)
 
 
 def negative(data: Dataset, bias: bool = False) -> Margin:
     """w- = argmin ‖w‖² s.t. wᵀx̃_i >= 1 over I-, with no sign flip: w- points at the negatives."""
-    return _margin(data, "negative", bias)
+    return hard_margin(signed_rows(data, "negative", bias), "negative", data.n)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,63 +47,80 @@ class Answer:
     steps: int
 
 
-def _margin(data: Dataset, kind: str, bias: bool) -> Margin:
-    rows = signed_rows(data, kind, bias)
+def hard_margin(rows: SignedRows, kind: str, n: int) -> Margin:
+    """max_w min_i z_iᵀw/‖w‖ over any signed rows, which are rows `index` of n examples."""
     norms = rows.norms()
-    answer = working_set(rows, norms)
+    if not norms.all():
+        row = int(np.argmin(norms))
+        return _zero_margin(rows, kind, n, {row: 1.0}, f"row {rows.index[row]} is zero")
+    answer = _in_span(rows) if WIDE * rows.n < rows.d else working_set(rows, norms)
     if answer.w is not None:
         lower = certificates.margin_from_below(rows, answer.w, norms)
-        upper = certificates.margin_from_above(rows, answer.alpha)
         if lower > 0:
-            return _separable(data, kind, bias, rows, answer, lower, upper)
-    return _not_separable(data, kind, bias, rows, answer)
+            return _separable(rows, kind, n, answer, lower, certificates.margin_from_above(rows, answer.alpha))
+    return _not_separable(rows, kind, n, answer)
 
 
-def _separable(data, kind, bias, rows: SignedRows, answer: Answer, lower: float, upper: float) -> Margin:
-    w = answer.w * rows.scale
+def _separable(rows: SignedRows, kind: str, n: int, answer: Answer, lower: float, upper: float) -> Margin:
     values = rows.products(answer.w)
     gap = (upper - lower) / upper
     certified = gap <= MARGIN_GAP
     value = min(max(1.0 / np.linalg.norm(answer.w), lower), upper)
-    message = "" if certified else (f"relative gap {gap:.1e} above {MARGIN_GAP:.0e}: the interval is proved, its middle "
-                                    f"digits are not ({answer.outcome.value})")
-    return Margin(kind, value / rows.scale, lower / rows.scale, upper / rows.scale, certified, w,
-                  rows.index[np.flatnonzero(values <= 1.0 + SUPPORT)], _spread(data, rows, answer.alpha),
-                  answer.outcome, message, True, bias, steps=answer.steps)
+    message = "" if certified else (f"the interval is proved, but its relative width {gap:.1e} is above "
+                                    f"{MARGIN_GAP:.0e}: the data determine the margin no better in double precision")
+    return Margin(kind, value / rows.scale, lower / rows.scale, upper / rows.scale, certified, answer.w * rows.scale,
+                  rows.index[np.flatnonzero(values <= 1.0 + SUPPORT)], _spread(n, rows, answer.alpha),
+                  answer.outcome, message, True, rows.bias, steps=answer.steps)
 
 
-def _not_separable(data, kind, bias, rows: SignedRows, answer: Answer) -> Margin:
-    pair = certificates.contradictory(rows)
-    alpha = None
+def _not_separable(rows: SignedRows, kind: str, n: int, answer: Answer) -> Margin:
+    """γ = 0 with proof: two opposite rows, or Gordan's α. Without a proof, the question is left open."""
+    pair = certificates.equal_rows(rows, rows.negated())
     if pair is not None:
-        alpha = np.zeros(rows.n)
-        alpha[list(pair)] = 0.5
-    else:
-        weight = answer.ray if answer.ray is not None else answer.alpha
-        on = np.flatnonzero(weight > 0)
-        proof = certificates.gordan(rows.take(on)) if len(on) else None
-        if proof is not None:
-            alpha = np.zeros(rows.n)
-            alpha[on] = proof
-    contradictory = None if pair is None else (int(rows.index[pair[0]]), int(rows.index[pair[1]]))
-    if alpha is not None:
-        on = np.flatnonzero(alpha)
-        message = (f"rows {contradictory[0]} and {contradictory[1]} contradict each other" if contradictory else
-                   f"0 is a convex combination of {len(on)} signed rows, proved exactly")
-        return Margin(kind, 0.0, 0.0, 0.0, True, None, rows.index[on], _spread(data, rows, alpha), Outcome.INFEASIBLE,
-                      message, False, bias, contradictory=contradictory, steps=answer.steps)
-    weight = answer.ray if answer.ray is not None else answer.alpha
-    upper = certificates.margin_from_above(rows, weight / weight.sum()) if weight.sum() > 0 else float("inf")
-    return Margin(kind, 0.0, 0.0, upper / rows.scale, False, None, rows.index[np.flatnonzero(weight)],
-                  _spread(data, rows, weight / max(weight.sum(), 1e-300)), Outcome.STALLED,
+        pair = (min(pair), max(pair))
+        i, j = int(rows.index[pair[0]]), int(rows.index[pair[1]])
+        return _zero_margin(rows, kind, n, dict.fromkeys(pair, 0.5), f"rows {i} and {j} contradict each other",
+                            answer.steps, (i, j))
+    weight = answer.alpha if answer.ray is None else answer.ray
+    on = np.flatnonzero(weight > 0)
+    proof = certificates.gordan(rows.take(on)) if len(on) else None
+    if proof is not None:
+        return _zero_margin(rows, kind, n, dict(zip(on.tolist(), proof, strict=True)),
+                            f"0 is a convex combination of {len(on)} signed rows, proved", answer.steps)
+    alpha = weight / weight.sum() if len(on) else None
+    upper = np.inf if alpha is None else certificates.margin_from_above(rows, alpha)
+    return Margin(kind, 0.0, 0.0, upper / rows.scale, False, None, rows.index[on],
+                  None if alpha is None else _spread(n, rows, alpha), Outcome.STALLED,
                   "neither a separating vector nor a combination equal to 0 could be proved: the margin lies between 0 "
-                  "and the upper bound", None, bias, steps=answer.steps)
+                  "and the upper bound", None, rows.bias, steps=answer.steps)
 
 
-def _spread(data: Dataset, rows: SignedRows, alpha: np.ndarray) -> np.ndarray:
-    full = np.zeros(data.n)
+def _zero_margin(rows, kind, n, weights: dict[int, float], message, steps=0, pair=None) -> Margin:
+    alpha = np.zeros(rows.n)
+    alpha[list(weights)] = list(weights.values())
+    return Margin(kind, 0.0, 0.0, 0.0, True, None, rows.index[np.flatnonzero(alpha)], _spread(n, rows, alpha),
+                  Outcome.INFEASIBLE, message, False, rows.bias, contradictory=pair, steps=steps)
+
+
+def _spread(n: int, rows: SignedRows, alpha: np.ndarray) -> np.ndarray:
+    full = np.zeros(n)
     full[rows.index] = alpha
     return full
+
+
+def _in_span(rows: SignedRows) -> Answer:
+    """The same, for fewer rows than columns: solved in n coordinates, then corrected against the rows themselves."""
+    F, gram = span.coordinates(rows)
+    small = SignedRows(F, np.arange(rows.n), np.ones(rows.n), False)
+    answer = working_set(small, small.norms())
+    if answer.w is None:
+        return answer
+    on = np.flatnonzero(answer.alpha)
+    mu = answer.alpha * (answer.w @ answer.w)
+    better = span.equality(rows, gram, on)
+    if better is not None and (better > 0).all():
+        mu[on] = better
+    return dataclasses.replace(answer, w=rows.weighted_sum(mu), alpha=mu / mu.sum())
 
 
 class Summable(certificates.Rows, Protocol):

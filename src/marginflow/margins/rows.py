@@ -40,6 +40,9 @@ class SignedRows:
         Z *= (self.scale * self.sign[rows])[:, None]
         return Z
 
+    def negated(self) -> "SignedRows":
+        return dataclasses.replace(self, sign=-self.sign)
+
     def blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray | slice]]:
         """(positions, a run of X in float64 without sign, scale or bias, which rows of the run are meant).
 
@@ -102,10 +105,11 @@ def signed_rows(data: Dataset, kind: str, bias: bool) -> SignedRows:
     else:
         index = data.positive if kind == "positive" else data.negative
         sign = np.ones(len(index))
-    return SignedRows(data.X, index, sign, bias, _power_of_two(data))
+    return SignedRows(data.X, index, sign, bias, power_of_two(data.X))
 
 
-def _power_of_two(data: Dataset) -> float:
+def power_of_two(X: np.ndarray) -> float:
     """1 for data of ordinary size; otherwise the power of two that brings the largest entry near 1."""
-    top = max(float(np.abs(block).max()) for block in data.blocks())
+    step = max(1, BLOCK_BYTES // (8 * X.shape[1]))
+    top = max(float(np.abs(X[start : start + step]).max()) for start in range(0, len(X), step))
     return 1.0 if 1e-60 < top < 1e60 else float(2.0 ** -np.clip(np.round(np.log2(top)), -1000, 1000))
