@@ -1,0 +1,77 @@
+"""The support examples of w+ span R^d, and those of w- too."""
+
+import numpy as np
+
+from marginflow._core.status import Status, conjunction
+from marginflow.conditions.base import Condition, timed
+from marginflow.conditions.unit_rows import norms, unit_rows
+from marginflow.data.dataset import Dataset
+
+# Singular values of the unit support examples below this fraction of the largest count as 0. Rows that are rounded
+# to double precision after a computation with d of the order 10³ move their singular values by about 1e-13.
+RANK_TOLERANCE = 1e-10
+
+
+@timed
+def support_span(data: Dataset) -> Condition:
+    """measured: the smaller of the two ranks; threshold: d.
+
+    slack: smallest singular value of the unit support examples over the largest when they span, (rank - d)/d when
+    they do not. Which rows are support examples is known up to the certified interval of the margin: rows that may
+    touch the margin bound the rank from above, rows within the support tolerance give the rank that is reported.
+    """
+    from marginflow.margins import negative, positive
+
+    sides = {"positive": _side(data, positive(data), data.positive), "negative": _side(data, negative(data), data.negative)}
+    status = conjunction(side.pop("status") for side in sides.values())
+    ranks = [side["rank"] for side in sides.values()]
+    witness = {"ranks": ranks, **sides}
+    if None in ranks:
+        return Condition("support_span", status, None, float(data.d), None, witness,
+                         notes=("a class has no certified max-margin vector",))
+    rank = min(ranks)
+    slack = min(side["smallest_ratio"] for side in sides.values()) if rank == data.d else (rank - data.d) / data.d
+    notes = (f"rank counts singular values above {RANK_TOLERANCE:g} of the largest; support examples are those whose "
+             f"constraint is within {sides['positive']['support_tolerance']:g} of equality",)
+    return Condition("support_span", status, float(rank), float(data.d), slack, witness, notes=notes)
+
+
+def _side(data: Dataset, margin, rows: np.ndarray) -> dict:
+    if not margin.certified or margin.vector is None:
+        return {"status": Status.UNDECIDED, "rank": None, "message": margin.message or margin.outcome.value}
+    rank, values = _rank(data.X[margin.support])
+    touching = _may_touch(data, margin, rows)
+    upper = min(len(touching), data.d)
+    if rank < upper and len(touching) > len(margin.support):
+        upper = _rank(data.X[touching])[0]
+    status = Status.HOLDS if rank == data.d else Status.FAILS if upper < data.d or len(touching) == len(margin.support) \
+        else Status.UNDECIDED
+    kept = values[:rank]
+    return {"status": status, "rank": rank, "rank_at_most": max(rank, upper), "support": margin.support,
+            "smallest_ratio": float(kept[-1] / kept[0]) if rank else 0.0,
+            "largest_dropped_ratio": float(values[rank] / values[0]) if rank < len(values) else 0.0,
+            "margin": [margin.lower_bound, margin.upper_bound], "support_tolerance": margin.support_tolerance}
+
+
+def _rank(rows: np.ndarray) -> tuple[int, np.ndarray]:
+    values = np.linalg.svd(unit_rows(rows), compute_uv=False)
+    return int(np.count_nonzero(values > RANK_TOLERANCE * values[0])), values
+
+
+def _may_touch(data: Dataset, margin, rows: np.ndarray) -> np.ndarray:
+    """Every row that can be a support example, given the proved interval [l, u] of the margin.
+
+    w is feasible with ‖w‖ <= 1/l, the optimum w* has ‖w*‖ >= 1/u and (w - w*)ᵀw* >= 0, so
+    ‖w - w*‖² <= 1/l² - 1/u²; hence |wᵀx - w*ᵀx| <= ‖x‖ sqrt(1/l² - 1/u²).
+    """
+    low, high = margin.lower_bound, margin.upper_bound
+    # w as stored meets its constraints up to rounding: 1e-12 is far above d u for any d in use.
+    distance = np.sqrt(max((high - low) * (high + low), 0.0)) / (low * high)
+    touching = []
+    for start in range(0, len(rows), 65536):
+        part = rows[start : start + 65536]
+        X = np.asarray(data.X[part], np.float64)
+        size = norms(X)
+        slack = X @ margin.vector - 1.0
+        touching.append(part[slack <= size * distance + 1e-12 * (1 + size / low) + margin.support_tolerance])
+    return np.concatenate(touching)
