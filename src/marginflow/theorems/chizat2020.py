@@ -249,6 +249,7 @@ class RateBoth(Theorem):
     when γ1^(m) > 0. It comes from the soft minimum, whose error at time s is log(n)/β(s); averaged with
     weights η(s) that is (log n) Σ η/β / Σ η, so B(t) = (√t/4) Σ η/β / Σ η is measured and its largest value
     so far is used and stated.
+    **Assumptions.** none on the data; the dynamics are those of the statement.
     """
 
     key, title, number = "chizat2020.rate_both", "Rate, both layers (Chizat & Bach 2020)", "Proposition in §4"
@@ -359,7 +360,10 @@ def classifier(f1) -> tuple[TwoLayer, dict[str, np.ndarray]]:
     """The F1-max-margin classifier as a net with ‖θ‖ = 1 over its trained weights and q_min = γ1."""
     neurons = f1.neurons
     if f1.activation == "srelu":  # mass ‖w‖² on the sphere of w; the output signs are fixed
-        theta = {"W": np.sqrt(neurons.mass)[:, None] * neurons.direction, "a": np.asarray(neurons.sign, float)}
+        theta = {
+            "W": np.sqrt(neurons.mass)[:, None] * neurons.direction,
+            "a": np.asarray(neurons.sign, float),
+        }
         return TwoLayer(len(neurons), activation="srelu", train="input"), theta  # type: ignore[arg-type]
     half = np.sqrt(neurons.mass / 2)
     return TwoLayer(len(neurons)), {"W": half[:, None] * neurons.direction, "a": half * neurons.sign}

@@ -264,19 +264,19 @@ class Descent(Theorem):
                     "needs a run that recorded stable_rank",
                 ),
             )
+        ranks, sizes = np.asarray(ranks, float), np.asarray(history.get("weight_norm", ()), float)
         after = np.asarray(steps) >= 1
-        worst = float(np.max(np.asarray(ranks)[after])) if after.any() else np.nan
-        # ‖W(t) - W(0)‖ only grows with t, so the bound with the first recorded size covers every later time.
-        first = history.get("weight_norm")
-        loosest = (
-            bound if first is None else rank_bound(float(np.asarray(first)[after][0]), initial, prediction)
-        )
-        before = f", from {np.asarray(ranks)[0]:.4g} before training" if not after[0] else ""
-        claims.append(
-            _finite_bound(
-                "stable_rank_always", worst, max(bound, loosest), f"largest recorded from step 1 on{before}"
+        before = f"; {ranks[0]:.4g} before training" if not after[0] else ""
+        if not after.any() or len(sizes) != len(ranks):
+            note = "needs records of stable_rank and weight_norm after the first step"
+            claims.append(Claim("stable_rank_always", Status.UNDECIDED, None, bound, "<=", note))
+        else:
+            bounds = np.array([rank_bound(size, initial, prediction) for size in sizes[after]])
+            worst = int(np.argmax(ranks[after] / bounds))
+            note = f"at the recorded step nearest its bound, from step 1 on; largest {ranks[after].max():.4g}{before}"
+            claims.append(
+                _finite_bound("stable_rank_always", float(ranks[after][worst]), float(bounds[worst]), note)
             )
-        )
         slope = loss_slope(np.asarray(steps, float), np.asarray(history["log_loss"], float))
         claims.append(
             Claim(
