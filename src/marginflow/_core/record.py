@@ -4,6 +4,7 @@ import dataclasses
 import html
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -55,6 +56,9 @@ class Record:
         return {f.name: jsonable(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
+LONG_INTEGER = 10**12  # shown to six digits; JSON has them all
+
+
 def show(value: Any) -> str:
     """One cell of a table: short, never a wall of numbers."""
     if value is None:
@@ -65,6 +69,8 @@ def show(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
+    if isinstance(value, int) and abs(value) >= LONG_INTEGER:
+        return f"{Decimal(value):.6g}"
     if hasattr(value, "shape") and getattr(value, "ndim", 0):
         return f"array{tuple(value.shape)}"
     if isinstance(value, dict):
