@@ -56,12 +56,16 @@ class Margin(Record):
         return float((self.upper_bound - self.lower_bound) / self.upper_bound)
 
     def table(self) -> Table:
-        rows = [("margin γ", f"{self.value:.12g}"),
-                ("interval", f"[{self.lower_bound:.15g}, {self.upper_bound:.15g}]"),
-                ("relative gap", show(self.gap)), ("certified", show(self.certified)),
-                ("separable", "undecided" if self.separable is None else show(self.separable)),
-                ("support examples", str(len(self.support))), ("outcome", show(self.outcome)),
-                ("bias", show(self.bias))]
+        rows = [
+            ("margin γ", f"{self.value:.12g}"),
+            ("interval", f"[{self.lower_bound:.15g}, {self.upper_bound:.15g}]"),
+            ("relative gap", show(self.gap)),
+            ("certified", show(self.certified)),
+            ("separable", "undecided" if self.separable is None else show(self.separable)),
+            ("support examples", str(len(self.support))),
+            ("outcome", show(self.outcome)),
+            ("bias", show(self.bias)),
+        ]
         if self.neurons is not None and hasattr(self.neurons, "__len__"):
             rows.append(("neurons", str(len(self.neurons))))
         if self.contradictory is not None:

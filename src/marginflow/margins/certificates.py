@@ -72,7 +72,9 @@ def norm_bounds(w: np.ndarray) -> tuple[float, float]:
     return norm * (1 - 4 * UNIT), norm * (1 + 4 * UNIT)
 
 
-def least_product(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0) -> float:
+def least_product(
+    rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0
+) -> float:
     """A proved lower bound on min_i z_iᵀw.
 
     One plain pass gives z_iᵀw within γ_{d+2}‖z_i‖‖w‖ (Cauchy-Schwarz on the usual dot-product bound); only rows
@@ -99,7 +101,9 @@ def least_product(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, ro
     return least
 
 
-def margin_from_below(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0) -> float:
+def margin_from_below(
+    rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0
+) -> float:
     """min_i z_iᵀw/‖w‖ from below: the margin that w attains. Negative when w does not separate."""
     if not np.isfinite(w).all() or not w.any():
         return 0.0
@@ -166,7 +170,9 @@ def null_combination(Z: np.ndarray) -> list[Fraction] | None:
         for r in range(len(matrix)):
             if r != top:
                 factor, row = matrix[r][column], matrix[r]
-                matrix[r] = [(lead[column] * a - factor * b) // previous for a, b in zip(row, lead, strict=True)]
+                matrix[r] = [
+                    (lead[column] * a - factor * b) // previous for a, b in zip(row, lead, strict=True)
+                ]
         previous = lead[column]
         pivots.append(column)
         top += 1
@@ -186,9 +192,9 @@ def null_combination(Z: np.ndarray) -> list[Fraction] | None:
 def gordan(Z: np.ndarray) -> np.ndarray | None:
     """α > 0 on all rows of Z with Σ α_i z_i = 0, proved: then no w has z_iᵀw > 0 on all of them.
 
-    The kernel is computed in integers where the work k⁴·bits allows. Beyond, for d + 1 rows that span R^d, the solution of
-    [Zᵀ; 1ᵀ] α = e is enclosed: with R ≈ M^{-1} and β = ‖I - RM‖_∞ < 1, |α - α̃| <= |R||e - Mα̃| + β/(1-β) max(|R||e - Mα̃|)
-    componentwise, so α̃ above that radius is positive. Returns α rounded to floats.
+    The kernel is computed in integers where the work k⁴·bits allows. Beyond, for d + 1 rows that span R^d, the
+    solution of Mα = e, M = [Zᵀ; 1ᵀ], is enclosed: with R ≈ M^{-1}, r = |R||e - Mα̃| and β = ‖I - RM‖_∞ < 1,
+    |α - α̃| <= r + β/(1-β) max r componentwise, so an α̃ above that radius is positive. Returns α rounded to floats.
     """
     bits = _width(Z)
     if len(Z) ** 4 * bits <= EXACT_WORK:
@@ -241,7 +247,9 @@ def equal_rows(first: Rows, second: Rows) -> tuple[int, int] | None:
 
 def _codes(rows: Rows) -> np.ndarray:
     """A 64-bit code per row; equal numbers give equal codes (-0.0 + 0.0 is 0.0)."""
-    odd = np.random.default_rng(0).integers(0, 2**63, size=rows.d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    odd = np.random.default_rng(0).integers(0, 2**63, size=rows.d, dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     codes = np.empty(rows.n, np.uint64)
     step = max(1, 2**22 // rows.d)
     for start in range(0, rows.n, step):

@@ -1,6 +1,6 @@
 """F2-max-margin (theory §5): only output weights are free, so the problem is a hard margin in a kernel space.
 
-    γ2 = max_{‖g‖_{L²(τ)} <= 1} min_i y_i ∫ σ(cᵀx̃_i) g(c) dτ(c) = min_{α ∈ Δ} sqrt(Σ α_i α_j y_i y_j K(x_i, x_j)).
+γ2 = max_{‖g‖_{L²(τ)} <= 1} min_i y_i ∫ σ(cᵀx̃_i) g(c) dτ(c) = min_{α ∈ Δ} sqrt(Σ α_i α_j y_i y_j K(x_i, x_j)).
 """
 
 import dataclasses
@@ -26,7 +26,9 @@ def f2(data: Dataset, bias: bool = False, activation="relu") -> Margin:
     """γ2 and its maximiser g = Σ β_j y_j σ(·, x_j). `vector` is β, scaled so that y_i ∫ σ g dτ >= 1 on every row."""
     sigma = named_activation(activation)
     if data.n > LARGEST:
-        raise InputError(f"{data.name}: {data.n} rows; the kernel problem holds an n x n matrix, give at most {LARGEST}")
+        raise InputError(
+            f"{data.name}: {data.n} rows; the kernel problem holds an n x n matrix, at most {LARGEST}"
+        )
     rows = signed_rows(data, "linear", bias)
     X = rows.take(np.arange(data.n)) * (np.asarray(data.y) / rows.scale)[:, None]
     pair = _contradictory(rows, data)
@@ -34,9 +36,22 @@ def f2(data: Dataset, bias: bool = False, activation="relu") -> Margin:
     if pair is not None:
         alpha = np.zeros(data.n)
         alpha[list(pair)] = 0.5
-        return Margin("f2", 0.0, 0.0, 0.0, True, None, np.array(pair), alpha, Outcome.INFEASIBLE,
-                      f"rows {pair[0]} and {pair[1]} are equal and have different labels", False, bias,
-                      contradictory=pair, certificate=facts)
+        return Margin(
+            "f2",
+            0.0,
+            0.0,
+            0.0,
+            True,
+            None,
+            np.array(pair),
+            alpha,
+            Outcome.INFEASIBLE,
+            f"rows {pair[0]} and {pair[1]} are equal and have different labels",
+            False,
+            bias,
+            contradictory=pair,
+            certificate=facts,
+        )
     scale, power = (rows.scale, sigma.degree) if sigma.degree else (1.0, 0)
     k = kernel(X * scale if power else X, sigma)
     K = np.outer(data.y, data.y) * k.values
@@ -52,11 +67,29 @@ def f2(data: Dataset, bias: bool = False, activation="relu") -> Margin:
     gap = (upper - lower) / upper
     certified = bool(k.proved and gap <= MARGIN_GAP)
     value = min(max(float(np.sqrt(max(alpha @ K @ alpha, 0.0))) / back, lower), upper)
-    message = ("" if certified else f"relative gap {gap:.1e}" if k.proved else
-               "the kernel is a quadrature whose error is estimated, not proved; so is the interval")
-    return Margin("f2", value, lower, upper, certified, beta / back if lower > 0 else None,
-                  np.flatnonzero((values <= 1 + SUPPORT) & (alpha > 0)) if lower > 0 else np.flatnonzero(alpha), alpha,
-                  outcome, message, True if lower > 0 and k.proved else None, bias, certificate=facts, steps=steps)
+    message = (
+        ""
+        if certified
+        else f"relative gap {gap:.1e}"
+        if k.proved
+        else "the kernel is a quadrature whose error is estimated, not proved; so is the interval"
+    )
+    return Margin(
+        "f2",
+        value,
+        lower,
+        upper,
+        certified,
+        beta / back if lower > 0 else None,
+        np.flatnonzero((values <= 1 + SUPPORT) & (alpha > 0)) if lower > 0 else np.flatnonzero(alpha),
+        alpha,
+        outcome,
+        message,
+        True if lower > 0 and k.proved else None,
+        bias,
+        certificate=facts,
+        steps=steps,
+    )
 
 
 def _coefficients(K: np.ndarray) -> tuple[np.ndarray, Outcome, int]:
@@ -74,8 +107,11 @@ def _coefficients(K: np.ndarray) -> tuple[np.ndarray, Outcome, int]:
 
 def _contradictory(rows: SignedRows, data: Dataset) -> tuple[int, int] | None:
     """Two equal points with different labels. (Opposite points of one class do not contradict each other here.)"""
-    sides = [SignedRows(rows.X, index, np.ones(len(index)), rows.bias, rows.scale) for index in (data.positive, data.negative)]
-    found = certificates.equal_rows(*sides)
+    positive, negative = (
+        SignedRows(rows.X, index, np.ones(len(index)), rows.bias, rows.scale)
+        for index in (data.positive, data.negative)
+    )
+    found = certificates.equal_rows(positive, negative)
     if found is None:
         return None
     i, j = int(data.positive[found[0]]), int(data.negative[found[1]])
@@ -93,5 +129,9 @@ def f2_finite(Z) -> Margin:
     n, m = Z.shape
     flat = hard_margin(SignedRows(Z, np.arange(n), np.ones(n), False, power_of_two(Z)), "f2_finite", n)
     root = np.sqrt(m)
-    return dataclasses.replace(flat, value=float(flat.value / root), lower_bound=float(flat.lower_bound / root * (1 - 2 * EPS)),
-                               upper_bound=float(flat.upper_bound / root * (1 + 2 * EPS)))
+    return dataclasses.replace(
+        flat,
+        value=float(flat.value / root),
+        lower_bound=float(flat.lower_bound / root * (1 - 2 * EPS)),
+        upper_bound=float(flat.upper_bound / root * (1 + 2 * EPS)),
+    )

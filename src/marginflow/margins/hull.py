@@ -49,15 +49,24 @@ def least_norm(Z: np.ndarray) -> Hull:
 
 def _interior_point(unit: np.ndarray, b: np.ndarray) -> tuple[np.ndarray | None, str, int]:
     """clarabel's multipliers for min ½‖v‖² s.t. unit v >= b, or None when it does not report a solution."""
-    import clarabel
+    from importlib import import_module
+
     from scipy import sparse
+
+    clarabel = import_module("clarabel")  # its extension module declares no types
 
     m, r = unit.shape
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
-    solver = clarabel.DefaultSolver(sparse.eye(r, format="csc"), np.zeros(r), sparse.csc_matrix(-unit), -b,
-                                    [clarabel.NonnegativeConeT(m)], settings)
+    solver = clarabel.DefaultSolver(
+        sparse.eye(r, format="csc"),
+        np.zeros(r),
+        sparse.csc_matrix(-unit),
+        -b,
+        [clarabel.NonnegativeConeT(m)],
+        settings,
+    )
     solution = solver.solve()
     name = str(solution.status)
     if name in ("Solved", "AlmostSolved"):
@@ -155,10 +164,10 @@ def _equality(A: np.ndarray, b: np.ndarray):
     diagonal = np.abs(np.diag(R))
     if diagonal.min() <= 4 * EPS * max(k, r) ** 0.5:
         return None
-    y = solve_triangular(R, b, trans="T")
+    y = solve_triangular(R, b, trans=1)
     v = Q @ y
-    y = y + solve_triangular(R, b - A @ v, trans="T")
-    v = v + Q @ solve_triangular(R, b - A @ v, trans="T")
+    y = y + solve_triangular(R, b - A @ v, trans=1)
+    v = v + Q @ solve_triangular(R, b - A @ v, trans=1)
     return v, solve_triangular(R, y)
 
 

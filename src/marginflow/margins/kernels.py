@@ -31,7 +31,9 @@ def kernel(X: np.ndarray, activation: Activation, nodes: int = 64) -> Kernel:
     if activation.name == "srelu":
         return _srelu(X)
     if X.shape[1] < 2:
-        raise InputError(f"the kernel of '{activation.name}' needs inputs of dimension 2 or more; append a constant column")
+        raise InputError(
+            f"the kernel of '{activation.name}' needs dimension 2 or more; append a constant column"
+        )
     coarse, fine = (_quadrature(X, activation, count) for count in (nodes // 2, nodes))
     return Kernel(fine, np.abs(fine - coarse) + 64 * EPS * np.abs(fine), False, f"quadrature:{nodes}")
 
@@ -80,12 +82,13 @@ def _quadrature(X: np.ndarray, activation: Activation, count: int) -> np.ndarray
         rho, weight = np.sqrt((1 + t) / 2), weight / weight.sum()
     theta = 2 * np.pi * (np.arange(2 * count) + 0.5) / (2 * count)
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-    _, cosine, _, rest = _angles(X)
+    rest = _angles(X)[3]
     psi = np.pi - rest
     values = np.empty((n, n))
     radius = rho[:, None, None]
     for i in range(n):
         first = activation(radius * norms[i] * np.cos(theta))
         second = activation(radius * norms[i:, None] * np.cos(theta[None, :] - psi[i, i:, None]))
-        values[i, i:] = values[i:, i] = np.einsum("r,rjt,rjt->j", weight, np.broadcast_to(first, second.shape), second) / len(theta)
+        first = np.broadcast_to(first, second.shape)
+        values[i, i:] = values[i:, i] = np.einsum("r,rjt,rjt->j", weight, first, second) / len(theta)
     return values

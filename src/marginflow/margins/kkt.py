@@ -56,11 +56,17 @@ class KKT(Record):
     tie_tolerance: float = TIE
 
     def table(self) -> Table:
-        rows = (("stationarity", show(self.stationarity)), ("complementarity", show(self.complementarity)),
-                ("feasibility", show(self.feasibility)), ("cosine", f"{self.cosine:.12g}"),
-                ("multipliers", f"{np.count_nonzero(self.multipliers)} of {len(self.multipliers)} positive"),
-                ("ties", str(len(self.ties))), ("homogeneity defect", show(self.homogeneity)),
-                ("outcome", show(self.outcome)))
+        acting = np.sum(self.multipliers > 1e-9 * self.multipliers.max())
+        rows = (
+            ("stationarity", show(self.stationarity)),
+            ("complementarity", show(self.complementarity)),
+            ("feasibility", show(self.feasibility)),
+            ("cosine", f"{self.cosine:.12g}"),
+            ("multipliers", f"{acting} of {len(self.multipliers)} positive"),
+            ("ties", str(len(self.ties))),
+            ("homogeneity defect", show(self.homogeneity)),
+            ("outcome", show(self.outcome)),
+        )
         return Table("KKT residuals", ("quantity", "value"), rows, (self.message,) if self.message else ())
 
 
@@ -72,6 +78,8 @@ def kkt(net: Net, theta: Theta, data: Dataset, tie: float = TIE) -> KKT:
     """
     if net.degree is None:
         raise InputError(f"{net} is not homogeneous in its trained weights, so it has no max-margin problem")
+    if getattr(net, "outputs", 1) != 1:
+        raise InputError(f"{net} has several outputs; the problem is stated for one output per example")
     missing = [name for name in net.trained if name not in theta]
     if missing:
         raise InputError(f"θ has no array '{missing[0]}'; this net trains {', '.join(net.trained)}")
@@ -86,8 +94,17 @@ def kkt(net: Net, theta: Theta, data: Dataset, tie: float = TIE) -> KKT:
         pairs, columns, correction = pairs[kept], columns[kept], correction[kept]
         np.subtract.at(H, np.searchsorted(rows, pairs[:, 1]), correction[:, None] * columns)
     low = net.activation.leak if len(pairs) else 0.0  # type: ignore[attr-defined]
-    return _residuals(flat, H * data.y[rows, None], data.y * f, rows, net.degree, pairs,
-                      (1 - low) * columns * data.y[pairs[:, 1], None] if len(pairs) else columns, low, tie)
+    return _residuals(
+        flat,
+        H * data.y[rows, None],
+        data.y * f,
+        rows,
+        net.degree,
+        pairs,
+        (1 - low) * columns * data.y[pairs[:, 1], None] if len(pairs) else columns,
+        low,
+        tie,
+    )
 
 
 def kkt_from_gradients(theta, gradients: Sequence[Any], margins, degree: int) -> KKT:
@@ -102,7 +119,9 @@ def kkt_from_gradients(theta, gradients: Sequence[Any], margins, degree: int) ->
     flat = np.concatenate([to_numpy(t, np.float64).ravel() for t in theta])
     H = np.concatenate([to_numpy(g, np.float64).reshape(len(q), -1) for g in gradients], axis=1)
     if H.shape[1] != len(flat):
-        raise InputError(f"gradients have {H.shape[1]} entries per example, θ has {len(flat)}; give ∇q_i for the same arrays")
+        raise InputError(
+            f"gradients have {H.shape[1]} entries per example, θ has {len(flat)}; they must match"
+        )
     none = np.empty((0, 2), dtype=int)
     return _residuals(flat, H, q, np.arange(len(q)), degree, none, np.empty((0, len(flat))), 0.0, TIE)
 
@@ -123,19 +142,26 @@ def gradients(f: Callable, theta: Theta, data: Dataset) -> tuple[np.ndarray, np.
     value = jax.jit(lambda t, X: f(t, X).reshape(len(X)))
     step = max(1, min(data.n, 2**22 // max(data.d, size // 64 + 1)))
     block = lambda at: jnp.asarray(data.X[at], dtype=jnp.float64)  # noqa: E731
-    out = np.concatenate([np.asarray(value(weights, block(slice(s, s + step)))) for s in range(0, data.n, step)])
+    out = np.concatenate(
+        [np.asarray(value(weights, block(slice(s, s + step)))) for s in range(0, data.n, step)]
+    )
     most = max(1, ENTRIES // size)
     rows = np.sort(np.argpartition(data.y * out, most - 1)[:most]) if most < data.n else np.arange(data.n)
     one = jax.grad(lambda t, x: f(t, x[None]).reshape(()))
-    many = jax.jit(lambda t, X: jnp.concatenate(
-        [g.reshape(len(X), -1) for _, g in sorted(jax.vmap(one, (None, 0))(t, X).items())], axis=1))
+    many = jax.jit(
+        lambda t, X: jnp.concatenate(
+            [g.reshape(len(X), -1) for _, g in sorted(jax.vmap(one, (None, 0))(t, X).items())], axis=1
+        )
+    )
     step = max(1, min(len(rows), 2**24 // size))
-    H = np.concatenate([np.asarray(many(weights, block(rows[s : s + step]))) for s in range(0, len(rows), step)])
+    H = np.concatenate(
+        [np.asarray(many(weights, block(rows[s : s + step]))) for s in range(0, len(rows), step)]
+    )
     return out, rows, np.array(H)
 
 
 def _ties(net: Net, theta: dict[str, np.ndarray], data: Dataset, tie: float):
-    """(pairs (j, i), ∂f_i/∂θ per unit of slope, slope that autodiff used minus the least slope) of all ties that act."""
+    """All ties that act: (pairs (j, i), ∂f_i/∂θ per unit of slope, autodiff's slope above the least slope)."""
     total = sum(theta[name].size for name in net.trained)
     none = np.empty((0, 2), dtype=int), np.empty((0, total)), np.empty(0)
     if not isinstance(net, TwoLayer) or "W" not in net.trained or net.activation.leak in (None, 1.0):
@@ -161,18 +187,39 @@ def _residuals(theta, G, q, rows, degree, pairs, extra, low, tie) -> KKT:
     euler = float(np.max(np.abs(G @ theta - degree * q[rows]) / np.maximum(np.abs(degree * q[rows]), 1e-300)))
     q_min = float(q.min())
     if not q_min > 0:
-        return KKT(np.inf, np.inf, np.inf, 0.0, np.zeros(n), q, 0.0, degree, pairs, np.full(len(pairs), low), euler,
-                   Outcome.INFEASIBLE, "some example is misclassified: no scaling of θ has q_i >= 1", tie)
+        return KKT(
+            np.inf,
+            np.inf,
+            np.inf,
+            0.0,
+            np.zeros(n),
+            q,
+            0.0,
+            degree,
+            pairs,
+            np.full(len(pairs), low),
+            euler,
+            Outcome.INFEASIBLE,
+            "some example is misclassified: no scaling of θ has q_i >= 1",
+            tie,
+        )
     if euler > EULER:
-        raise InputError(f"the function is not {degree}-homogeneous in the trained weights: θᵀ∇q misses {degree}q by "
-                         f"{euler:.1e} relative; check the degree, and that biases are not trained")
+        raise InputError(
+            f"the function is not {degree}-homogeneous in the trained weights: θᵀ∇q misses {degree}q by "
+            f"{euler:.1e} relative; check the degree, and that biases are not trained"
+        )
     scale = q_min ** (-1.0 / degree)
     theta, q = theta * scale, q / q_min
     length = np.linalg.norm(theta)
     step = scale ** (degree - 1)
     slack = np.maximum(q[rows] - 1.0, 0.0)
-    lam, tau, outcome = _multipliers(theta / length, step * G / length, step * extra / length, slack / length**2,
-                                     np.searchsorted(rows, pairs[:, 1]))
+    lam, tau, outcome = _multipliers(
+        theta / length,
+        step * G / length,
+        step * extra / length,
+        slack / length**2,
+        np.searchsorted(rows, pairs[:, 1]),
+    )
     reached = step * (lam @ G + tau @ extra)
     stationarity = float(np.linalg.norm(theta - reached) / length)
     size = np.linalg.norm(reached)
@@ -181,10 +228,27 @@ def _residuals(theta, G, q, rows, degree, pairs, extra, low, tie) -> KKT:
     full[rows] = lam
     owner = lam[np.searchsorted(rows, pairs[:, 1])]
     share = np.divide(tau, owner, out=np.zeros(len(tau)), where=owner > 0)
-    message = "" if len(rows) == n else f"gradients of the {len(rows)} rows of least margin only; the others have λ = 0"
-    return KKT(stationarity, float(lam @ slack / total) if total > 0 else 0.0, max(0.0, 1.0 - float(q.min())),
-               float(theta @ reached / (length * size)) if size > 0 else 0.0, full, q, scale, degree, pairs,
-               low + (1 - low) * share, euler, outcome, message, tie)
+    message = (
+        ""
+        if len(rows) == n
+        else f"gradients of the {len(rows)} rows of least margin only; the others have λ = 0"
+    )
+    return KKT(
+        stationarity,
+        float(lam @ slack / total) if total > 0 else 0.0,
+        max(0.0, 1.0 - float(q.min())),
+        float(theta @ reached / (length * size)) if size > 0 else 0.0,
+        full,
+        q,
+        scale,
+        degree,
+        pairs,
+        low + (1 - low) * share,
+        euler,
+        outcome,
+        message,
+        tie,
+    )
 
 
 def _multipliers(target, G, extra, slack, owner):
@@ -192,10 +256,12 @@ def _multipliers(target, G, extra, slack, owner):
     from scipy.optimize import nnls
 
     n, T = len(G), len(extra)
-    A = np.concatenate([np.concatenate([G, extra]).T, np.concatenate([np.diag(slack), np.zeros((n, T))], axis=1)])
+    A = np.concatenate(
+        [np.concatenate([G, extra]).T, np.concatenate([np.diag(slack), np.zeros((n, T))], axis=1)]
+    )
     b = np.append(target, np.zeros(n))
     if len(A) > A.shape[1] + 1:  # the residual outside the span of the columns cannot be changed
-        R = np.linalg.qr(np.column_stack([A, b]), mode="r")
+        R = np.asarray(np.linalg.qr(np.column_stack([A, b]), mode="r"))
         A, b = R[:, :-1], R[:, -1]
 
     def best(matrix):
@@ -213,9 +279,9 @@ def _multipliers(target, G, extra, slack, owner):
 
 
 def _optimal(A, b, n, owner, lam, tau) -> bool:
-    """No generator of the cone makes an acute angle with the residual (within 1e-6): then no other multipliers do better.
+    """No generator of the cone makes an acute angle (within 1e-6) with the residual: no other multipliers do better.
 
-    The generators over example i are its column plus any of its tie columns; the best choice takes every tie that helps.
+    The generators over example i are its column plus any of its tie columns; the best takes every tie that helps.
     """
     residual = b - A @ np.append(lam, tau)
     length = np.linalg.norm(residual)
@@ -259,19 +325,33 @@ def _with_ties(A, b, n, owner, best):
 
 
 def _interior_point(A, b, n, owner):
-    import clarabel
+    from importlib import import_module
+
     from scipy import sparse
+
+    clarabel = import_module("clarabel")  # its extension module declares no types
 
     N, T = A.shape[1], len(owner)
     eye = sparse.eye(N, format="csr")
-    below = sparse.csr_matrix((np.concatenate([np.ones(T), -np.ones(T)]),
-                               (np.tile(np.arange(T), 2), np.concatenate([n + np.arange(T), owner]))), shape=(T, N))
+    below = sparse.csr_matrix(
+        (
+            np.concatenate([np.ones(T), -np.ones(T)]),
+            (np.tile(np.arange(T), 2), np.concatenate([n + np.arange(T), owner])),
+        ),
+        shape=(T, N),
+    )
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-12
-    solver = clarabel.DefaultSolver(sparse.csc_matrix(np.triu(A.T @ A)), -A.T @ b, sparse.vstack([-eye, below], format="csc"),
-                                    np.zeros(N + T), [clarabel.NonnegativeConeT(N + T)], settings)
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix(np.triu(A.T @ A)),
+        -A.T @ b,
+        sparse.vstack([-eye, below], format="csc"),
+        np.zeros(N + T),
+        [clarabel.NonnegativeConeT(N + T)],
+        settings,
+    )
     x = np.nan_to_num(np.asarray(solver.solve().x))  # whether it is optimal is checked on the final answer
     lam = np.maximum(x[:n], 0.0)
     return lam, np.clip(x[n:], 0.0, lam[owner])

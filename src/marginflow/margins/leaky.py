@@ -4,7 +4,7 @@
                                        (m2/√m) uᵀx_i - γ(m1/√m) vᵀx_i >= 1,  i in I-.
 
 In g = (√m1 v, √m2 u) it is the least-norm problem min ½‖g‖², G_iᵀg >= 1, with rows G_i = (p_i x_i, q_i x_i); its
-multipliers λ give v and u. G_iᵀG_k = (p_i p_k + q_i q_k) x_iᵀx_k, so everything but one Gram matrix is independent of d.
+multipliers λ give v and u. G_iᵀG_k = (p_i p_k + q_i q_k) x_iᵀx_k: only one Gram matrix sees d.
 """
 
 import dataclasses
@@ -68,14 +68,30 @@ class LeakyMargin(Record):
 
     def table(self) -> Table:
         if self.v is None or self.multipliers is None:
-            return Table("leaky max margin", ("quantity", "value"), (("outcome", show(self.outcome)),), (self.message,))
-        rows = [("objective", f"{self.objective:.12g}"),
-                ("interval", f"[{self.lower_bound:.15g}, {self.upper_bound:.15g}]"), ("certified", show(self.certified)),
-                ("‖v‖, ‖u‖, ‖z‖", ", ".join(show(float(np.linalg.norm(a))) for a in (self.v, self.u, self.z))),
-                ("multipliers", f"{show(float(self.multipliers.min()))} to {show(float(self.multipliers.max()))}"),
-                ("tight constraints", f"{len(self.tight)} of {len(self.multipliers)}"), ("κ", show(self.kappa)),
-                ("‖z‖/‖z*‖", show(self.ratio)), ("2/(κ+γ)", show(self.ratio_bound)), ("outcome", show(self.outcome))]
-        return Table("leaky max margin", ("quantity", "value"), tuple(rows), (self.message,) if self.message else ())
+            return Table(
+                "leaky max margin", ("quantity", "value"), (("outcome", show(self.outcome)),), (self.message,)
+            )
+        rows = [
+            ("objective", f"{self.objective:.12g}"),
+            ("interval", f"[{self.lower_bound:.15g}, {self.upper_bound:.15g}]"),
+            ("certified", show(self.certified)),
+            (
+                "‖v‖, ‖u‖, ‖z‖",
+                ", ".join(show(float(np.linalg.norm(a))) for a in (self.v, self.u, self.z) if a is not None),
+            ),
+            (
+                "multipliers",
+                f"{show(float(self.multipliers.min()))} to {show(float(self.multipliers.max()))}",
+            ),
+            ("tight constraints", f"{len(self.tight)} of {len(self.multipliers)}"),
+            ("κ", show(self.kappa)),
+            ("‖z‖/‖z*‖", show(self.ratio)),
+            ("2/(κ+γ)", show(self.ratio_bound)),
+            ("outcome", show(self.outcome)),
+        ]
+        return Table(
+            "leaky max margin", ("quantity", "value"), tuple(rows), (self.message,) if self.message else ()
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +122,9 @@ class StackedRows:
         return np.hypot(self.p, self.q) * self.base.norms()
 
     def weighted_sum(self, weight: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.base.weighted_sum(self.p * weight), self.base.weighted_sum(self.q * weight)])
+        return np.concatenate(
+            [self.base.weighted_sum(self.p * weight), self.base.weighted_sum(self.q * weight)]
+        )
 
 
 def leaky(data: Dataset, leak: float, positive_neurons: int, negative_neurons: int) -> LeakyMargin:
@@ -123,13 +141,33 @@ def leaky(data: Dataset, leak: float, positive_neurons: int, negative_neurons: i
     rows = StackedRows(base, np.where(on, a, -leak * a), np.where(on, -leak * b, b))
     kappa = float(np.sqrt(min(m1, m2) / max(m1, m2)))
     flat = linear(data)
-    same = {"kappa": kappa, "z_star": flat.vector, "ratio_bound": 2 / (kappa + leak), "leak": leak, "linear": flat,
-            "positive_neurons": m1, "negative_neurons": m2}
+    same = {
+        "kappa": kappa,
+        "z_star": flat.vector,
+        "ratio_bound": 2 / (kappa + leak),
+        "leak": leak,
+        "linear": flat,
+        "positive_neurons": m1,
+        "negative_neurons": m2,
+    }
     mu, closed, outcome, message = _multipliers(rows)
     if mu is None:
-        return LeakyMargin(v=None, u=None, z=None, multipliers=None, objective=np.inf, lower_bound=0.0,
-                           upper_bound=np.inf, certified=False, tight=np.array([], dtype=int), ratio=None,
-                           closed_form=False, outcome=outcome, message=message, **same)
+        return LeakyMargin(
+            v=None,
+            u=None,
+            z=None,
+            multipliers=None,
+            objective=np.inf,
+            lower_bound=0.0,
+            upper_bound=np.inf,
+            certified=False,
+            tight=np.array([], dtype=int),
+            ratio=None,
+            closed_form=False,
+            outcome=outcome,
+            message=message,
+            **same,
+        )
     g = rows.weighted_sum(mu)
     low = certificates.margin_from_below(rows, g, None, COEFFICIENT_ERROR)
     high = certificates.margin_from_above(rows, mu, COEFFICIENT_ERROR)
@@ -142,11 +180,22 @@ def leaky(data: Dataset, leak: float, positive_neurons: int, negative_neurons: i
     if outcome is Outcome.CONVERGED and not certified:
         message = message or f"the proved interval of the objective is wider than {MARGIN_GAP:.0e} relative"
     star = flat.vector
-    return LeakyMargin(v=v, u=u, z=z, multipliers=mu * scale**2, objective=float(scale**2 * 0.5 * (g @ g)),
-                       lower_bound=float(lower), upper_bound=float(upper), certified=certified,
-                       tight=np.flatnonzero(rows.products(g) <= 1 + SUPPORT),
-                       ratio=None if star is None else float(np.linalg.norm(z) / np.linalg.norm(star)),
-                       closed_form=closed, outcome=outcome, message=message, **same)
+    return LeakyMargin(
+        v=v,
+        u=u,
+        z=z,
+        multipliers=mu * scale**2,
+        objective=float(scale**2 * 0.5 * (g @ g)),
+        lower_bound=float(lower),
+        upper_bound=float(upper),
+        certified=certified,
+        tight=np.flatnonzero(rows.products(g) <= 1 + SUPPORT),
+        ratio=None if star is None else float(np.linalg.norm(z) / np.linalg.norm(star)),
+        closed_form=closed,
+        outcome=outcome,
+        message=message,
+        **same,
+    )
 
 
 def _multipliers(rows: StackedRows):

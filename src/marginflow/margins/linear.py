@@ -57,20 +57,39 @@ def hard_margin(rows: SignedRows, kind: str, n: int) -> Margin:
     if answer.w is not None:
         lower = certificates.margin_from_below(rows, answer.w, norms)
         if lower > 0:
-            return _separable(rows, kind, n, answer, lower, certificates.margin_from_above(rows, answer.alpha))
+            upper = certificates.margin_from_above(rows, answer.alpha)
+            return _separable(rows, kind, n, answer.w, answer, lower, upper)
     return _not_separable(rows, kind, n, answer)
 
 
-def _separable(rows: SignedRows, kind: str, n: int, answer: Answer, lower: float, upper: float) -> Margin:
-    values = rows.products(answer.w)
+def _separable(rows: SignedRows, kind: str, n: int, w, answer: Answer, lower: float, upper: float) -> Margin:
+    values = rows.products(w)
     gap = (upper - lower) / upper
     certified = gap <= MARGIN_GAP
-    value = min(max(1.0 / np.linalg.norm(answer.w), lower), upper)
-    message = "" if certified else (f"the interval is proved, but its relative width {gap:.1e} is above "
-                                    f"{MARGIN_GAP:.0e}: the data determine the margin no better in double precision")
-    return Margin(kind, value / rows.scale, lower / rows.scale, upper / rows.scale, certified, answer.w * rows.scale,
-                  rows.index[np.flatnonzero(values <= 1.0 + SUPPORT)], _spread(n, rows, answer.alpha),
-                  answer.outcome, message, True, rows.bias, steps=answer.steps)
+    value = float(min(max(1.0 / np.linalg.norm(w), lower), upper))
+    message = (
+        ""
+        if certified
+        else (
+            f"the interval is proved, but its relative width {gap:.1e} is above "
+            f"{MARGIN_GAP:.0e}: the data determine the margin no better in double precision"
+        )
+    )
+    return Margin(
+        kind,
+        value / rows.scale,
+        lower / rows.scale,
+        upper / rows.scale,
+        certified,
+        w * rows.scale,
+        rows.index[np.flatnonzero(values <= 1.0 + SUPPORT)],
+        _spread(n, rows, answer.alpha),
+        answer.outcome,
+        message,
+        True,
+        rows.bias,
+        steps=answer.steps,
+    )
 
 
 def _not_separable(rows: SignedRows, kind: str, n: int, answer: Answer) -> Margin:
@@ -79,27 +98,66 @@ def _not_separable(rows: SignedRows, kind: str, n: int, answer: Answer) -> Margi
     if pair is not None:
         pair = (min(pair), max(pair))
         i, j = int(rows.index[pair[0]]), int(rows.index[pair[1]])
-        return _zero_margin(rows, kind, n, dict.fromkeys(pair, 0.5), f"rows {i} and {j} contradict each other",
-                            answer.steps, (i, j))
+        return _zero_margin(
+            rows,
+            kind,
+            n,
+            dict.fromkeys(pair, 0.5),
+            f"rows {i} and {j} contradict each other",
+            answer.steps,
+            (i, j),
+        )
     weight = answer.alpha if answer.ray is None else answer.ray
     on = np.flatnonzero(weight > 0)
     proof = certificates.gordan(rows.take(on)) if len(on) else None
     if proof is not None:
-        return _zero_margin(rows, kind, n, dict(zip(on.tolist(), proof, strict=True)),
-                            f"0 is a convex combination of {len(on)} signed rows, proved", answer.steps)
+        return _zero_margin(
+            rows,
+            kind,
+            n,
+            dict(zip(on.tolist(), proof, strict=True)),
+            f"0 is a convex combination of {len(on)} signed rows, proved",
+            answer.steps,
+        )
     alpha = weight / weight.sum() if len(on) else None
     upper = np.inf if alpha is None else certificates.margin_from_above(rows, alpha)
-    return Margin(kind, 0.0, 0.0, upper / rows.scale, False, None, rows.index[on],
-                  None if alpha is None else _spread(n, rows, alpha), Outcome.STALLED,
-                  "neither a separating vector nor a combination equal to 0 could be proved: the margin lies between 0 "
-                  "and the upper bound", None, rows.bias, steps=answer.steps)
+    return Margin(
+        kind,
+        0.0,
+        0.0,
+        upper / rows.scale,
+        False,
+        None,
+        rows.index[on],
+        None if alpha is None else _spread(n, rows, alpha),
+        Outcome.STALLED,
+        "neither a separating vector nor a combination equal to 0 could be proved: the margin lies between 0 "
+        "and the upper bound",
+        None,
+        rows.bias,
+        steps=answer.steps,
+    )
 
 
 def _zero_margin(rows, kind, n, weights: dict[int, float], message, steps=0, pair=None) -> Margin:
     alpha = np.zeros(rows.n)
     alpha[list(weights)] = list(weights.values())
-    return Margin(kind, 0.0, 0.0, 0.0, True, None, rows.index[np.flatnonzero(alpha)], _spread(n, rows, alpha),
-                  Outcome.INFEASIBLE, message, False, rows.bias, contradictory=pair, steps=steps)
+    return Margin(
+        kind,
+        0.0,
+        0.0,
+        0.0,
+        True,
+        None,
+        rows.index[np.flatnonzero(alpha)],
+        _spread(n, rows, alpha),
+        Outcome.INFEASIBLE,
+        message,
+        False,
+        rows.bias,
+        contradictory=pair,
+        steps=steps,
+    )
 
 
 def _spread(n: int, rows: SignedRows, alpha: np.ndarray) -> np.ndarray:
@@ -136,13 +194,14 @@ def working_set(rows: Summable, norms: np.ndarray) -> Answer:
     first = rows.products(mean / length) if length > 0 else norms
     work = np.sort(np.argpartition(first, batch - 1)[:batch])
     steps, alpha = 0, np.zeros(rows.n)
-    answer = None
+    answer = Answer(None, alpha, None, Outcome.MAX_STEPS, "", 0)
     for _ in range(LONGEST):
         found = hull.least_norm(rows.take(work))
         steps += found.steps
-        if found.w is None:
+        if found.w is None or found.multipliers is None:
             ray = np.zeros(rows.n)
-            ray[work] = found.ray
+            if found.ray is not None:
+                ray[work] = found.ray
             return Answer(None, alpha, ray, found.outcome, found.message, steps)
         alpha = np.zeros(rows.n)
         alpha[work] = found.multipliers / found.multipliers.sum()

@@ -21,7 +21,7 @@ def coordinates(base: SignedRows) -> tuple[np.ndarray, np.ndarray]:
             return F * length[:, None], gram
     except np.linalg.LinAlgError:
         pass
-    return np.linalg.qr(Z.T, mode="r").T, gram
+    return np.asarray(np.linalg.qr(Z.T, mode="r")).T, gram
 
 
 def equality(rows, K: np.ndarray, on: np.ndarray) -> np.ndarray | None:
