@@ -98,11 +98,11 @@ def _run(X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: in
     Y = X @ basis.T
     norms = np.linalg.norm(Y, axis=1)
     slots = max(1, min(rank, int((p < 0).sum())))
-    per_lane = 8 * (6 * slots * rank + 6 * rank + 8 * len(Y))
+    per_lane = 8 * (6 * slots * slots + 6 * rank + 8 * len(Y))
     B = lanes or int(np.clip(LANE_BYTES // per_lane, 64, 8192))
     B = min(B, 1 << max(6, (len(W) - 1).bit_length()))
     mix = np.random.default_rng(0).integers(1, 2**62, len(Y)) | 1
-    problem = batch.Problem(jnp.asarray(Y), jnp.asarray(p), jnp.asarray(norms), float(np.abs(p) @ norms), ZERO, ACROSS,
+    problem = batch.Problem(jnp.asarray(Y), jnp.asarray(Y @ Y.T), jnp.asarray(p), jnp.asarray(norms), float(np.abs(p) @ norms), ZERO, ACROSS,
                             cap, jnp.asarray(mix))
     m = len(W)
     out = {"code": np.zeros(m, np.int8), "limit": np.zeros((m, X.shape[1])), "events": np.zeros(m, np.int32),
@@ -124,22 +124,22 @@ def _run(X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: in
         new = places[: len(batch_rows)]
         outside[new] = _outward(W[batch_rows], basis)[1]
         w[:, new] = basis @ (W[batch_rows] / np.linalg.norm(W[batch_rows], axis=1, keepdims=True)).T
-        state, fingerprint = batch.advance_many(problem, state, finished, w, outside)
+        state, v, fingerprint = batch.advance_many(problem, state, finished, w, outside)
         code = np.asarray(state.code)
         finished = (code != batch.RUNNING) | (owner < 0)
         done = np.flatnonzero(finished & (owner >= 0))
         if len(done):
             outward = _outward(W[owner[done]], basis)[0]
-            _collect(out, owner[done], done, state, fingerprint, code, basis, outward)
+            _collect(out, owner[done], done, state, np.asarray(v), fingerprint, code, basis, outward)
             meter.advance(len(done))
 
 
-def _collect(out, rows, lanes, state, fingerprint, code, basis, outward) -> None:
+def _collect(out, rows, lanes, state, v, fingerprint, code, basis, outward) -> None:
     """Write finished lanes to their rows. A neuron that stopped keeps its component outside the span of the data."""
     from marginflow.sectors.batch import RAY
 
     ray = code[lanes] == RAY
-    inside = np.where(ray, np.asarray(state.v)[:, lanes], np.asarray(state.w)[:, lanes]).T @ basis
+    inside = np.where(ray, v[:, lanes], np.asarray(state.w)[:, lanes]).T @ basis
     limit = inside + np.where(ray, 0.0, np.asarray(state.outside)[lanes])[:, None] * outward
     out["limit"][rows] = limit / np.linalg.norm(limit, axis=1, keepdims=True)
     out["code"][rows] = code[lanes]
@@ -181,7 +181,7 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
             names.append(name)
         end[mine] = number[index]
         fate[mine] = np.array(names)[index]
-    retried = np.flatnonzero((code == batch.UNSURE) | (fate == Fate.UNDECIDED.value))
+    retried = np.flatnonzero(np.isin(code, (batch.UNSURE, batch.CROWDED)) | (fate == Fate.UNDECIDED.value))
     events, time, log_growth, slid = raw["events"], raw["time"], raw["log_growth"], raw["slid"]
     for row in retried:
         q = path(data, W[row], int(s[row]), loss, weights, max_events)
