@@ -1,0 +1,175 @@
+"""System C: F1 and F2 verdicts, and the two rate bounds on the dynamics they are about."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_theorems import SPANNING, limit_run, only
+
+import marginflow as mf
+from marginflow._core.status import Outcome, Status
+from marginflow.flows.rates import rate_run
+from marginflow.theorems import Evidence, Subject, theorem
+from marginflow.theorems.chizat2020 import classifier, unit_features, variation_margin
+
+
+def problem(seed, n=16, d=3):
+    """A small problem with a positive F1 margin: labels of a random two-layer net."""
+    rng = np.random.default_rng(seed)
+    X = np.c_[rng.standard_normal((n, d - 1)), np.ones(n)]
+    W, a = rng.standard_normal((4, d)), rng.choice([-1.0, 1.0], 4)
+    f = np.maximum(X @ W.T, 0) @ a
+    return mf.Dataset(X, np.where(f > np.median(f), 1, -1), f"teacher-{seed}")
+
+
+class TestF1:
+    def test_srelu_classifier_holds(self):
+        f1 = mf.margins.f1(SPANNING, activation="srelu")
+        assert f1.certified
+        net, theta = classifier(f1)
+        verdict = only(limit_run(net, theta, SPANNING, init="gaussian"), "chizat2020.f1")
+        assert verdict.status is Status.HOLDS, verdict
+
+    def test_relu_is_outside_the_proof_but_measured(self):
+        net, theta = classifier(mf.margins.f1(SPANNING))
+        verdict = only(limit_run(net, theta, SPANNING), "chizat2020.f1")
+        assert verdict.status is Status.VACUOUS
+        assert [a.name for a in verdict.assumptions if a.status is Status.FAILS] == ["smooth_feature"]
+        assert all(c.status is Status.HOLDS for c in verdict.claims)
+
+    def test_a_limit_with_too_small_a_margin_fails(self):
+        net, theta = classifier(mf.margins.f1(SPANNING, activation="srelu"))
+        theta = {**theta, "W": theta["W"] + 0.5 * np.abs(theta["W"]).max()}
+        verdict = only(limit_run(net, theta, SPANNING, init="gaussian"), "chizat2020.f1")
+        assert verdict.status is Status.FAILS
+        assert "reaches_gamma1" in [c.name for c in verdict.claims if c.status is Status.FAILS]
+
+    def test_a_margin_above_gamma1_fails(self, monkeypatch):
+        net, theta = classifier(mf.margins.f1(SPANNING, activation="srelu"))
+        run = limit_run(net, theta, SPANNING, init="gaussian")
+        evidence = Evidence(net, run.theta, SPANNING, run)
+        honest = evidence.f1
+        evidence.__dict__["f1"] = dataclasses.replace(honest, upper_bound=0.99 * honest.value)
+        verdict = theorem("chizat2020.f1").verify(evidence)
+        assert "below_gamma1" in [c.name for c in verdict.claims if c.status is Status.FAILS]
+
+    def test_uncertified_gamma1_is_undecided(self):
+        net, theta = classifier(mf.margins.f1(SPANNING, activation="srelu"))
+        run = limit_run(net, theta, SPANNING, init="gaussian")
+        evidence = Evidence(net, run.theta, SPANNING, run)
+        evidence.__dict__["f1"] = dataclasses.replace(
+            evidence.f1, upper_bound=None, certified=False, outcome=Outcome.MAX_STEPS
+        )
+        assert theorem("chizat2020.f1").verify(evidence).status is Status.UNDECIDED
+
+    @pytest.mark.parametrize("activation", ["relu", "srelu"])
+    def test_no_net_exceeds_gamma1(self, activation):
+        data = problem(3)
+        top = mf.margins.f1(data, activation=activation)
+        assert top.certified
+        rng = np.random.default_rng(0)
+        train = "both" if activation == "relu" else "input"
+        for _ in range(50):
+            net = mf.TwoLayer(6, activation=activation, train=train)
+            theta = {"W": rng.standard_normal((6, data.d)), "a": rng.standard_normal(6)}
+            assert variation_margin(Evidence(net, theta, data)) <= top.upper_bound
+
+    def test_predicted_classifier_attains_the_margin(self):
+        data = problem(1)
+        for activation in ("relu", "srelu"):
+            f1 = mf.margins.f1(data, activation=activation)
+            net, theta = classifier(f1)
+            q = data.y * net(theta, data.X)
+            assert q.min() == pytest.approx(f1.value, rel=1e-8)
+            assert sum(np.sum(theta[k] ** 2) for k in net.trained) == pytest.approx(1.0, rel=1e-12)
+            assert variation_margin(Evidence(net, theta, data)) == pytest.approx(f1.value, rel=1e-8)
+
+
+class TestF2:
+    def limit(self, m=4000, seed=0):
+        data = problem(seed)
+        net = mf.TwoLayer(m, train="output", mean_field=True)
+        rng = np.random.default_rng(seed)
+        W = rng.standard_normal((m, data.d))
+        W /= np.linalg.norm(W, axis=1, keepdims=True)
+        Z = data.y[:, None] * np.maximum(data.X @ W.T, 0)
+        finite = mf.margins.f2_finite(Z)
+        return data, net, {"W": W, "a": Z.T @ finite.dual}
+
+    def test_holds_at_the_kernel_limit(self):
+        data, net, theta = self.limit()
+        verdict = only(limit_run(net, theta, data, init="sphere"), "chizat2020.f2")
+        assert verdict.status is Status.HOLDS, verdict
+
+    def test_other_output_weights_fail(self):
+        data, net, theta = self.limit()
+        rng = np.random.default_rng(1)
+        theta["a"] = theta["a"] * (1 + 0.2 * rng.standard_normal(len(theta["a"])))
+        verdict = only(limit_run(net, theta, data, init="sphere"), "chizat2020.f2")
+        assert verdict.status is Status.FAILS
+        assert [c.name for c in verdict.claims if c.status is Status.FAILS] == ["reaches_finite_gamma2"]
+
+    def test_unknown_directions_are_undecided(self):
+        data, net, theta = self.limit(m=400)
+        assert only(net, "chizat2020.f2", theta, data).status is Status.UNDECIDED
+
+
+class TestRates:
+    @pytest.mark.parametrize("kind", ["both", "output"])
+    @pytest.mark.parametrize("seed", range(10))
+    def test_the_bound_is_never_crossed(self, kind, seed):
+        data = problem(seed, n=12, d=3)
+        net = mf.TwoLayer(64, train="output" if kind == "output" else "both")
+        theta = mf.inits.balanced(net, data.d, 1.0, key=seed)
+        run = rate_run(net, theta, data, kind=kind, steps=20_000)
+        verdict = only(run, f"chizat2020.rate_{kind}")
+        assert verdict.status is Status.HOLDS, verdict
+        assert np.all(np.diff(run.history["best_margin"]) >= 0)
+
+    def test_both_against_plain_numpy(self):
+        data = problem(0)
+        net = mf.TwoLayer(20)
+        theta = mf.inits.balanced(net, data.d, 1.0, key=1)
+        run = rate_run(net, theta, data, kind="both", steps=200)
+        Z, _ = unit_features(Evidence(net, theta, data))
+        Z = Z * np.sign(theta["a"])
+        r, z, best = np.ones(20), np.abs(Z).max(), -np.inf
+        for t in range(200):
+            a = r**2 / 20
+            best = max(best, (Z @ a).min() / a.sum())
+            p = np.exp(-(Z @ a))
+            p /= p.sum()
+            r = r + 20 / (16 * z * np.sqrt(t + 1)) * 2 / 20 * r * (p @ Z)
+        assert run.history["best_margin"][-1] == pytest.approx(best, rel=1e-12)
+
+    def test_a_false_constant_is_crossed(self, monkeypatch):
+        data = problem(0)
+        net = mf.TwoLayer(64)
+        run = rate_run(net, mf.inits.balanced(net, data.d, 1.0, key=0), data, kind="both", steps=20_000)
+        claimed = theorem("chizat2020.rate_both")
+        monkeypatch.setattr(
+            claimed,
+            "curves",
+            lambda h, Z, g: (h["best_margin"], np.full(len(h["step"]), g), "no rate at all"),
+        )
+        assert only(run, "chizat2020.rate_both").status is Status.FAILS
+
+    def test_other_runs_are_vacuous(self):
+        data = problem(0)
+        net = mf.TwoLayer(8)
+        run = rate_run(net, mf.inits.balanced(net, data.d, 1.0, key=0), data, kind="output", steps=10)
+        assert only(run, "chizat2020.rate_both").status is Status.VACUOUS
+
+    def test_bad_options(self):
+        net = mf.TwoLayer(8)
+        theta = mf.inits.balanced(net, 3, 1.0, key=0)
+        with pytest.raises(mf.InputError, match="steps 0"):
+            rate_run(net, theta, problem(0), steps=0)
+        with pytest.raises(mf.InputError, match="choose both or output"):
+            rate_run(net, theta, problem(0), kind="all")
+
+
+def test_a_theorem_about_another_net_says_so():
+    assert "output layer" in theorem("chizat2020.f1").covers(
+        Subject(mf.TwoLayer(4, train="output"), SPANNING)
+    )
