@@ -3,18 +3,26 @@
 This file is the table of contents; nothing heavy is imported until a name is used.
 """
 
-import importlib
-import sys
-from types import ModuleType
-from typing import Any
-
+from marginflow._core.contents import lazy
 from marginflow._core.version import __version__ as __version__
 
-_ROOMS = {"data", "conditions", "nets", "losses", "margins", "sectors", "flows", "theorems", "runs", "store",
-          "experiments", "report", "bridges", "verify"}
-
-# public name -> (module, attribute); None as attribute means the module itself
+_ROOMS = (
+    "data",
+    "conditions",
+    "nets",
+    "losses",
+    "margins",
+    "sectors",
+    "flows",
+    "theorems",
+    "runs",
+    "store",
+    "portrait",
+    "experiments",
+    "bridges",
+)
 _NAMES: dict[str, tuple[str, str | None]] = {
+    **{room: (f"marginflow.{room}", None) for room in _ROOMS},
     "inits": ("marginflow.nets.inits", None),
     "Dataset": ("marginflow.data", "Dataset"),
     "TwoLayer": ("marginflow.nets", "TwoLayer"),
@@ -42,33 +50,4 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "InputError": ("marginflow._core.errors", "InputError"),
 }
 
-__all__ = sorted([*_NAMES, *(_ROOMS - {"verify", "report"}), "__version__"])
-
-
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        module, attribute = _NAMES[name]
-        value = importlib.import_module(module)
-        value = value if attribute is None else getattr(value, attribute)
-    elif name in _ROOMS:
-        value = importlib.import_module(f"marginflow.{name}")
-    else:
-        raise AttributeError(f"module 'marginflow' has no attribute '{name}'")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-class _Contents(ModuleType):
-    """Importing the submodule `marginflow.verify` must not replace the function `marginflow.verify`."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and _NAMES.get(name, ("", None))[1] is not None:
-            return
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Contents
+lazy(__name__, _NAMES)

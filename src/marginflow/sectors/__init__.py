@@ -1,7 +1,6 @@
 """Where small neurons go: activation patterns, G, extremal directions, the early phase in closed form, basins."""
 
-import importlib
-from typing import Any
+from marginflow._core.contents import lazy
 
 _NAMES = {
     "G": "patterns", "sector": "patterns", "charges": "patterns",
@@ -10,12 +9,5 @@ _NAMES = {
     "Fate": "early", "Path": "early", "path": "early",
     "Basins": "basins", "basins": "basins",
 }
-__all__ = sorted(_NAMES)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
-        raise AttributeError(f"module 'marginflow.sectors' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"marginflow.sectors.{_NAMES[name]}"), name)
-    globals()[name] = value
-    return value
+lazy(__name__, {name: (f"marginflow.sectors.{module}", name) for name, module in _NAMES.items()})

@@ -65,15 +65,17 @@ class Extremals(Record):
                          "method": self.method, "undecided": list(self.undecided)})
 
 
-def extremal(data: Dataset, loss="logistic", weights=None, starts: int = 512, seed: int = 0) -> Extremals:
+def extremal(data: Dataset, loss="logistic", weights=None, starts: int = 512, seed: int = 0,
+             by_lemma2: bool = True) -> Extremals:
     """Extremal directions of G for these data; `weights` replaces -ℓ'(0) by any non-negative weights.
 
-    `starts` and `seed` matter only where neither theorem nor enumeration applies.
+    `starts` and `seed` matter only where neither theorem nor enumeration applies. With `by_lemma2` false the lemma
+    is not used, so that it can be tested against the search.
     """
     if starts < 1:
         raise InputError(f"starts {starts}; give at least 1")
     X, kappa = np.asarray(data.X, np.float64), charges(data, loss, weights)
-    if data.d > 1 and (kappa != 0).all() and orthogonally_separable(data):
+    if by_lemma2 and data.d > 1 and (kappa != 0).all() and orthogonally_separable(data):
         return _by_lemma2(data, X, kappa)
     by_sign, exhaustive, method = {}, True, ""
     for sign in (1, -1):
