@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from marginflow.data import Dataset, chizat2020, gaussian_mixture, phuong2021
+from marginflow.nets import Convolutional, DeepLinear, Linear, Residual, TwoLayer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,3 +150,29 @@ CASES = {
 def having(*facts: str) -> list[Case]:
     """The cases about which all of `facts` are known."""
     return [case for case in CASES.values() if all(fact in case.facts for fact in facts)]
+
+
+# Every architecture, with the dimension of its input; small, so that all tests can run over all of them.
+NETS = {
+    str(net): (net, d)
+    for net, d in [
+        (TwoLayer(7), 5),
+        (TwoLayer(6, "leaky:0.1"), 4),
+        (TwoLayer(5, "smooth-leaky:0.5", train="input"), 4),
+        (TwoLayer(6, "leaky:0.5", train="input"), 4),
+        (TwoLayer(6, train="output", mean_field=True), 3),
+        (TwoLayer(8, mean_field=True), 3),
+        (TwoLayer(8, "srelu", train="input", mean_field=True), 3),
+        (TwoLayer(4, "srelu"), 3),
+        (TwoLayer(9, outputs=3), 5),
+        (Linear(), 6),
+        (DeepLinear(1, 1), 4),
+        (DeepLinear(3, 5), 4),
+        (DeepLinear(4, 3), 7),
+        (Residual(2, 5), 4),
+        (Residual(4, 6), 5),
+        (Residual(3, 4, "leaky:0.2"), 3),
+        (Convolutional((1, 6, 6), (2, 3), (3, 3), (1, 2), (1, 1), (4,)), 36),
+        (Convolutional((2, 5, 4), (3,), (2,), (1,), (0,), (4, 3), "leaky:0.3", bias=False), 40),
+    ]
+}

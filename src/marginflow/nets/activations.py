@@ -105,21 +105,23 @@ def smooth_leaky(leak: float) -> Activation:
     leak = float(leak)
 
     def value(z, xp):
-        # log((1+e^z)/2) = z/2 + log cosh(z/2), with log cosh u = |u| + log1p(e^-2|u|) - log 2. Taking log 2 from
-        # log(1+e^z) instead would lose all digits near z = 0, where a small initialisation puts every neuron.
-        return leak * z + (1 - leak) * (z / 2 + _log_cosh(z / 2, xp))
+        return leak * z + (1 - leak) * _log_mean_exp(z, xp)
 
     def slope(z, xp):
-        return leak + (1 - leak) * 0.5 * (1 + xp.tanh(z / 2))
+        return leak + (1 - leak) * xp.exp(-xp.logaddexp(0.0, -z))
 
     return Activation(f"smooth-leaky:{leak!r}", value, slope, degree=None, smoothness=(1 - leak) / 4)
 
 
-def _log_cosh(u, xp):
-    """log cosh u to full relative accuracy: ½ log1p(sinh² u) for |u| < 1, |u| - log 2 + log1p(e^-2|u|) beyond."""
-    size = xp.abs(u)
-    near = xp.minimum(size, 1)
-    return xp.where(size < 1, 0.5 * xp.log1p(xp.sinh(near) ** 2), size + (xp.log1p(xp.exp(-2 * size)) - math.log(2.0)))
+def _log_mean_exp(z, xp):
+    """log((1+e^z)/2) to full relative accuracy.
+
+    Taking log 2 from log(1+e^z) loses all digits near z = 0, where a small initialisation puts every neuron; there
+    it is z/2 + log cosh(z/2) with log cosh u = ½ log1p(sinh² u).
+    """
+    size = xp.abs(z)
+    near = z / 2 + 0.5 * xp.log1p(xp.sinh(xp.clip(z, -2, 2) / 2) ** 2)
+    return xp.where(size < 2, near, xp.maximum(z, 0) + (xp.log1p(xp.exp(-size)) - math.log(2.0)))
 
 
 relu = leaky(0.0)

@@ -7,6 +7,8 @@ tensorflow and glorot-normal, where a mapping {array: factor} scales some arrays
 """
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -110,7 +112,7 @@ def ensemble(name: str, net: Net, d: int, scale: Scale | None = None,
 
 @double
 def _draw(law: Law, net: Net, d: int, scale, key) -> dict[str, np.ndarray]:
-    return {name: np.array(w) for name, w in law.draw(net, d, scale, random_key(key)).items()}
+    return {name: np.array(w) for name, w in _compiled(law, net, d, None)(scale, random_key(key)).items()}
 
 
 @double
@@ -118,9 +120,17 @@ def _draw_many(law: Law, net: Net, d: int, scale, keys, per_key: bool) -> dict[s
     import jax
 
     if not isinstance(keys, jax.Array):
-        keys = jax.vmap(jax.random.key)(np.asarray(keys, dtype=np.uint32))
-    draw = jax.jit(jax.vmap(lambda s, k: law.draw(net, d, s, k), in_axes=(0 if per_key else None, 0)))
-    return {name: np.array(w) for name, w in draw(scale, keys).items()}
+        keys = jax.vmap(jax.random.key)(np.asarray(keys, dtype=np.int64))
+    drawn = _compiled(law, net, d, (0 if per_key else None, 0))(scale, keys)
+    return {name: np.array(w) for name, w in drawn.items()}
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(law: Law, net: Net, d: int, axes: tuple | None) -> Callable:
+    import jax
+
+    draw = functools.partial(law.draw, net, d)
+    return jax.jit(draw if axes is None else jax.vmap(draw, in_axes=axes))
 
 
 def _law(name: str, net: Net) -> Law:
@@ -189,41 +199,49 @@ def _balance(theta: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {"W": W, "a": np.copysign(norm, theta["a"])}
 
 
+def _cut(stream, net: Net, d: int, size: Mapping[str, float], scale) -> dict[str, Any]:
+    """One stream of random numbers cut into the net's arrays, each times its size and scale.
+
+    One draw compiles many times faster than a draw per array.
+    """
+    cut, start = {}, 0
+    for name, shape in net.shapes(d).items():
+        stop = start + math.prod(shape)
+        cut[name] = _factor(scale, name) * size[name] * stream[start:stop].reshape(shape)
+        start = stop
+    return cut
+
+
+def _total(net: Net, d: int) -> tuple[int]:
+    return (sum(math.prod(shape) for shape in net.shapes(d).values()),)
+
+
 def _gaussian(net: Net, d: int, scale, key) -> dict[str, Any]:
     import jax
 
-    shapes = net.shapes(d)
-    keys = jax.random.split(key, len(shapes))
-    return {name: _factor(scale, name) * jax.random.normal(k, shape)
-            for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    return _cut(jax.random.normal(key, _total(net, d)), net, d, dict.fromkeys(net.shapes(d), 1.0), scale)
 
 
 def _uniform(net: Net, d: int, scale, key) -> dict[str, Any]:
-    return _uniform_within(net, d, scale, key, {name: fan_in**-0.5 for name, (fan_in, _) in net.fans(d).items()})
+    import jax
+
+    limits = {name: fan_in**-0.5 for name, (fan_in, _) in net.fans(d).items()}
+    return _cut(jax.random.uniform(key, _total(net, d), minval=-1.0, maxval=1.0), net, d, limits, scale)
 
 
 def _tensorflow(net: Net, d: int, scale, key) -> dict[str, Any]:
-    limits = {name: 0.0 if name in net.biases else (6 / sum(fans)) ** 0.5 for name, fans in net.fans(d).items()}
-    return _uniform_within(net, d, scale, key, limits)
-
-
-def _uniform_within(net: Net, d: int, scale, key, limits: Mapping[str, float]) -> dict[str, Any]:
     import jax
 
-    shapes = net.shapes(d)
-    keys = jax.random.split(key, len(shapes))
-    return {name: _factor(scale, name) * limits[name] * jax.random.uniform(k, shape, minval=-1.0, maxval=1.0)
-            for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    limits = {name: 0.0 if name in net.biases else (6 / sum(fans)) ** 0.5 for name, fans in net.fans(d).items()}
+    return _cut(jax.random.uniform(key, _total(net, d), minval=-1.0, maxval=1.0), net, d, limits, scale)
 
 
 def _glorot_normal(net: Net, d: int, scale, key) -> dict[str, Any]:
     import jax
 
-    shapes, fans = net.shapes(d), net.fans(d)
-    keys = jax.random.split(key, len(shapes))
-    sd = {name: 0.0 if name in net.biases else (2 / sum(fans[name])) ** 0.5 / TRUNCATED_NORMAL_SD for name in shapes}
-    return {name: _factor(scale, name) * sd[name] * jax.random.truncated_normal(k, -2.0, 2.0, shape)
-            for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    sd = {name: 0.0 if name in net.biases else (2 / sum(fans)) ** 0.5 / TRUNCATED_NORMAL_SD
+          for name, fans in net.fans(d).items()}
+    return _cut(jax.random.truncated_normal(key, -2.0, 2.0, _total(net, d)), net, d, sd, scale)
 
 
 def _sphere(net: TwoLayer, d: int, scale, key) -> dict[str, Any]:

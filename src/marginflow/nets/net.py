@@ -66,7 +66,7 @@ class Net(abc.ABC):
         return tuple(self.stages(*_accepted(theta, X)))
 
     def fans(self, d: int) -> dict[str, tuple[int, int]]:
-        """(fan_in, fan_out) of every array: inputs and outputs of a unit, times the kernel's area; a bias has its layer's."""
+        """(fan_in, fan_out) of every array; a kernel's count its area, a bias has those of its weights."""
         fans = {name: _fan(shape) for name, shape in self.shapes(d).items()}
         return {name: fans[self.biases.get(name, name)] for name in fans}
 
