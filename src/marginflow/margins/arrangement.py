@@ -12,7 +12,9 @@ orthant, so Γ >= 0 and 1 = μᵀΓμ >= max(‖μ‖², min_ab Γ_ab (Σμ)²),
     G(c) <= min(‖b_+‖, max_k b_k / sqrt(min Γ))   if some b_k > 0,   else max_k b_k.
 
 S-ReLU: the squares give G(c) <= μᵀQμ with Q_ab = Σ_+ β_i ρ(z_ia)ρ(z_ib) - Σ_- |β_i| t_i z_ia z_ib, where t_i = 1 is
-allowed only if the row is positive on the whole cone; then max Q_ab / min Γ or max Q_ab.
+allowed only if the row is positive on the whole cone; then max Q_ab / min Γ or max Q_ab. Where G is flat over a whole
+cell this converges slowly, so the largest eigenvalue of Σ_+ β_i x_i x_iᵀ - Σ_- t_i |β_i| x_i x_iᵀ, over the gaining rows
+that are positive somewhere in the cone, is used as well.
 
 None of this needs a generator to lie exactly on its hyperplane. Rounding moves a new generator by at most 4 eps from
 the edge it cuts, so that a cone of depth D may leave a crack of width 4 D eps to its neighbour; the Lipschitz constant
@@ -28,6 +30,7 @@ from marginflow._core.tolerances import EPS
 from marginflow.margins.inner_ascent import values
 
 MAX_CONES = 400_000
+TOUCH = 1e-10
 CHUNK = 4_000_000  # entries of one (cones, generators, rows) array
 
 
@@ -65,7 +68,7 @@ def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, squared: bool
             if seen.max() > value:
                 best, value = chunk[at], float(seen.max())
             gram = np.einsum("bkr,blr->bkl", chunk, chunk)
-            bound, straddle, curvature = _bounds(z, gram, beta, squared)
+            bound, straddle, curvature = _bounds(z, gram, X, beta, squared)
             keep = bound > value + max(tolerance * abs(value), 8 * (m + r) * EPS * slack)
             upper = max(upper, bound[~keep].max(initial=-np.inf))
             if r == 1:
@@ -82,20 +85,26 @@ def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, squared: bool
     return GlobalMax(best, max(upper, value) + rounding, nodes, complete)
 
 
-def _bounds(z: np.ndarray, gram: np.ndarray, beta: np.ndarray, squared: bool):
+def _bounds(z: np.ndarray, gram: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool):
     """Per cone: the bound; per cone and row: how much the row loses by straddling; per cone: the loss by curvature."""
     positive = np.maximum(z, 0.0)
     least, most = z.min(axis=1), z.max(axis=1)
     width = gram.min(axis=(1, 2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        stretch = np.where(width > 0, 1 / np.sqrt(np.maximum(width, 0)), np.inf)
+        stretch = np.where(width > 0, 1 / np.sqrt(np.maximum(width, 0)), 1e150)
     if squared:
-        t = ((least >= 0) & (beta < 0)) * beta
+        # A row within TOUCH of its hyperplane counts as on the side it touches; that costs |β_i| (TOUCH ‖x_i‖)² at most.
+        touch = TOUCH * np.linalg.norm(X, axis=1)
+        t = ((least >= -touch) & (beta < 0)) * beta
         gain = np.maximum(beta, 0.0)
         Q = np.einsum("bkm,blm->bkl", positive * gain, positive) + np.einsum("bkm,blm->bkl", z * t[:, None, :], z)
         top = Q.max(axis=(1, 2))
         norm = np.where(top > 0, np.linalg.norm(np.maximum(Q, 0), axis=(1, 2)), np.inf)
         flat = np.where(top > 0, top * stretch**2, top)
+        live = t + ((most > touch) & (beta > 0)) * beta
+        M = np.einsum("bm,mi,mj->bij", live, X, X, optimize=True)
+        whole = np.linalg.eigvalsh(M)[:, -1] + 8 * (len(beta) + X.shape[1]) * EPS * (np.abs(live) @ np.square(X).sum(axis=1))
+        norm = np.where(whole > 0, np.minimum(norm, whole), norm)
         straddle = np.abs(beta) * np.minimum(np.maximum(most, 0), np.maximum(-least, 0)) * np.maximum(most, -least)
     else:
         on = z.sum(axis=1) > 0
@@ -104,7 +113,7 @@ def _bounds(z: np.ndarray, gram: np.ndarray, beta: np.ndarray, squared: bool):
         norm = np.where(top > 0, np.linalg.norm(np.maximum(b, 0), axis=1), np.inf)
         flat = np.where(top > 0, top * stretch, top)
         straddle = np.abs(beta) * np.minimum(np.maximum(most, 0), np.maximum(-least, 0))
-    bound = np.minimum(norm, flat)
+    bound = np.minimum(norm, flat) + (np.abs(beta) @ np.square(touch) if squared else 0.0)
     return bound, straddle, bound - top
 
 

@@ -33,12 +33,16 @@ class Masses(NamedTuple):
     message: str
 
 
-def masses(Z: np.ndarray) -> Masses:
-    """The linear program over fixed features Z (rows, neurons), by the HiGHS simplex method."""
+def masses(Z: np.ndarray, level: float | None = None) -> Masses:
+    """The linear program over fixed features Z (rows, neurons), by the HiGHS simplex method.
+
+    Its tolerances are absolute: `level`, a guess of the value, sets the units so that they act relative to it.
+    """
     import highspy
 
     n, m = Z.shape
     scale = float(np.abs(Z).max()) or 1.0
+    scale = min(scale, max(level, 1e-6 * scale)) if level is not None and level > 0 else scale
     # Variables (a_1..a_m, g), maximise g subject to Za - g >= 0 and Σa = 1; column-wise matrix.
     matrix = np.zeros((n + 1, m + 1))
     matrix[:n, :m] = Z / scale

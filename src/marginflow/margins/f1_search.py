@@ -14,6 +14,7 @@ from marginflow._core.progress import progress
 from marginflow._core.status import Outcome
 from marginflow.margins.certificates_f1 import FACTOR, weights_from_above
 from marginflow.margins.f1_particles import descend
+from marginflow.margins.f1_polish import polish
 from marginflow.margins.f1_program import masses, patterned
 from marginflow.margins.inner import reachable
 from marginflow.margins.inner_ascent import climb, values
@@ -23,7 +24,9 @@ SAME = 1e-6  # distance of two unit directions of one sign, below which they are
 STARTS = 200  # random starts of one pricing
 OFFERS = 30  # neurons that enter per round and sign, at most
 OFFER_COSINE = 0.99  # and no two of them closer than this
-POOL = 400  # directions an S-ReLU master keeps
+POOL = 400  # directions the linear master keeps
+SWITCH = 3  # rounds without a rise after which the linear master takes over
+PATIENCE = 8  # and after which the search gives up
 
 
 class State(NamedTuple):
@@ -43,48 +46,58 @@ class Found(NamedTuple):
     state: State
     found: float
     upper: float | None
-    method: str
     outcome: Outcome
     steps: int
 
 
 def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: int, rng: np.random.Generator,
            tolerance: float, search_gap: float, max_nodes: int | None) -> Found:
-    """Rows X in coordinates of their span, of size about 1. `tolerance` rules where a proof is in reach, else `search_gap`."""
+    """Rows X in coordinates of their span, of size about 1.
+
+    `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere. With a proof in reach each state is
+    polished, and when that does not close the interval the linear master takes over: its α is a vertex, exact to the
+    last digits, which an interior point is not.
+    """
     first = descend(X, y, max(count, 2), rng, squared=squared)
     length = np.linalg.norm(first.u, axis=1)
     v, sign = first.u / length[:, None], first.sign
     program = masses(_features(v, sign, X, y, squared))
     used = program.mass > 0
-    state = _master(v[used], sign[used], program.mass[used], X, y, squared)
+    v, sign = v[used], sign[used]
+    state = _linear_master(v, sign, X, y, True) if squared else _pattern_master(v, sign, program.mass[used], X, y)
+    state = state if squared else _polished(state, X, y)
     floor = 1e-13 * float(np.linalg.norm(X, axis=1).max()) ** (2 if squared else 1)
     activation = "srelu" if squared else "relu"
-    stuck = 0
+    linear, stuck = squared, 0
     with progress(rounds, "F1 margin") as meter:
         for steps in range(rounds + 1):
-            provable = reachable(X[state.weights > 0], y[state.weights > 0], squared)
+            on = state.weights > 0
+            provable = reachable(X[on], y[on], squared)
             gap = tolerance / 4 if provable else search_gap
             new_v, new_sign, found = _price(state, X, y, squared, rng)
-            upper, method, closed = None, "ascent", found <= state.value * (1 + gap) + floor
-            stalled = stuck >= 3
-            if provable and (closed or stalled or steps == rounds):
+            upper, closed = None, found <= state.value * (1 + gap) + floor
+            last = steps == rounds or stuck >= PATIENCE
+            if provable and (closed or last or not len(new_v)):
                 upper, both = weights_from_above(X, y, state.weights, activation, tolerance=tolerance / 4,
                                                  starts=state.v, max_nodes=max_nodes)
-                method = both[0].method
                 found = max(found, *(one.value for one in both))
                 closed = found <= state.value * (1 + gap) + floor
-                if not closed:
-                    new_v = np.concatenate([new_v, [one.direction for one in both]])
-                    new_sign = np.concatenate([new_sign, [1.0, -1.0]])
-            if closed or steps == rounds or (stalled and not len(new_v)) or stuck >= 8:
-                outcome = Outcome.CONVERGED if closed else Outcome.MAX_STEPS if steps == rounds else Outcome.STALLED
-                return Found(state, found, upper, method, outcome, steps)
-            share = np.full(len(new_v), state.mass.mean() * 1e-3)
-            following = _master(np.concatenate([state.v, new_v]), np.concatenate([state.sign, new_sign]),
-                                np.concatenate([state.mass, share]), X, y, squared)
-            stuck = stuck + 1 if following.value <= state.value * (1 + gap / 100) else 0
-            if following.value > state.value * (1 - 1e-6) or following.outcome is Outcome.CONVERGED:
-                state = following
+                new_v = np.concatenate([new_v, [one.direction for one in both]])
+                new_sign = np.concatenate([new_sign, [1.0, -1.0]])
+            if closed or last or not len(new_v):
+                outcome = Outcome.CONVERGED if closed else Outcome.STALLED if stuck >= PATIENCE else Outcome.MAX_STEPS
+                return Found(state, found, upper, outcome, steps)
+            v, sign = np.concatenate([state.v, new_v]), np.concatenate([state.sign, new_sign])
+            if linear:
+                following = _linear_master(v, sign, X, y, squared, state.value)
+            else:
+                share = np.full(len(new_v), state.mass.mean() * 1e-3)
+                following = _pattern_master(v, sign, np.concatenate([state.mass, share]), X, y)
+                following = _polished(following, X, y) if provable else following
+            rise = following.value - state.value
+            stuck = 0 if rise > gap / 100 * state.value else stuck + 1
+            linear = linear or (provable and stuck >= SWITCH)
+            state = following if rise > 0 or linear else state._replace(weights=following.weights)
             kappa = FACTOR[squared]
             meter.advance(1, f"margin {kappa * state.value:.5g}, dual {kappa * found:.5g} (scaled rows)")
     raise AssertionError("unreachable: the last round returns")
@@ -95,32 +108,48 @@ def _features(v, sign, X, y, squared) -> np.ndarray:
     return y[:, None] * (np.square(z) if squared else z) * sign
 
 
-def _master(v, sign, mass, X, y, squared) -> State:
-    """The best measure the master program makes of these neurons; duplicates merged, unused ones dropped."""
-    if squared:
-        program = masses(_features(v, sign, X, y, True))
-        keep = np.flatnonzero(program.mass > 0)
-        if len(v) > POOL:
-            worth = np.abs(values(v, X, program.weights * y, True))
-            keep = np.union1d(keep, np.argsort(-worth, kind="stable")[:POOL // 2])
-        else:
-            keep = np.arange(len(v))
-        return State(v[keep], sign[keep], program.mass[keep], program.weights, program.value, program.outcome)
+def _linear_master(v, sign, X, y, squared, level=None) -> State:
+    """Masses over all directions offered; of many, those without mass and far from their price are let go."""
+    program = masses(_features(v, sign, X, y, squared), level)
+    keep = np.arange(len(v))
+    if len(v) > POOL:
+        price = sign * values(v, X, program.weights * y, squared)
+        keep = np.union1d(np.flatnonzero(program.mass > 0), np.argsort(-price, kind="stable")[: POOL // 2])
+    return State(v[keep], sign[keep], program.mass[keep], program.weights, program.value, program.outcome)
+
+
+def _pattern_master(v, sign, mass, X, y) -> State:
+    """The pattern program on these neurons; duplicates merged, unused ones dropped."""
     solved = patterned(v * np.maximum(mass, 1e-12)[:, None], sign, X, y)
     length = np.linalg.norm(solved.v, axis=1)
     keep = length > NEGLIGIBLE * length.sum()
     if not keep.any():
         return State(v, sign, mass, solved.weights, -np.inf, solved.outcome)
-    u, sign, mass = solved.v[keep] / length[keep, None], sign[keep], length[keep]
-    group = _groups(u, sign)
+    u, sign, mass = solved.v[keep], sign[keep], length[keep]
+    group = _groups(u / mass[:, None], sign)
     merged = np.zeros((group.max() + 1, u.shape[1]))
-    np.add.at(merged, group, u * mass[:, None])
-    first = np.array([np.flatnonzero(group == g)[0] for g in range(len(merged))])
+    np.add.at(merged, group, u)
     mass = np.linalg.norm(merged, axis=1)
-    u, sign = merged / mass[:, None], sign[first]
-    mass = mass / mass.sum()
+    sign = sign[np.unique(group, return_index=True)[1]]
+    u, mass = merged / mass[:, None], mass / mass.sum()
     value = float((_features(u, sign, X, y, False) @ mass).min())
     return State(u, sign, mass, solved.weights, value, solved.outcome)
+
+
+def _polished(state: State, X, y) -> State:
+    """The state after Newton where that gives no smaller margin, within rounding."""
+    proposal = polish(state.v * state.mass[:, None], state.sign, state.weights, X, y)
+    if proposal is None:
+        return state
+    v, weights = proposal
+    length = np.linalg.norm(v, axis=1)
+    if not (length > 0).all():
+        return state
+    u, mass = v / length[:, None], length / length.sum()
+    value = float((_features(u, state.sign, X, y, False) @ mass).min())
+    if not value > state.value * (1 - 1e-12):
+        return state
+    return State(u, state.sign, mass, weights, value, state.outcome)
 
 
 def _groups(u: np.ndarray, sign: np.ndarray) -> np.ndarray:
