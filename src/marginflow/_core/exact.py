@@ -24,6 +24,22 @@ def dot(x, y) -> Fraction:
     return Fraction(total << shift) if shift >= 0 else Fraction(total, 1 << -shift)
 
 
+def nearest(value: Fraction) -> float:
+    """The float nearest to a fraction, ±inf beyond the largest."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def cosine(x, y) -> float:
+    """cos(x, y), its numerator exact: an exact zero is 0, and no size of x and y over- or underflows."""
+    shift = [int(np.frexp(np.abs(np.asarray(v, np.float64)).max())[1]) for v in (x, y)]
+    unit = (np.ldexp(np.asarray(v, np.float64), -e) for v, e in zip((x, y), shift, strict=True))
+    length = [float(np.linalg.norm(v)) for v in unit]
+    return nearest(dot(x, y) / Fraction(2) ** sum(shift)) / (length[0] * length[1])
+
+
 def combine(coefficients, rows) -> list[Fraction]:
     """Σ_i c_i rows_i, entry by entry; coefficients are Fractions, integers or floats."""
     rows = np.asarray(rows, np.float64)
@@ -275,5 +291,6 @@ def rational_dependence(X) -> list[Fraction] | None:
     scaled = []
     for row, integers, coefficient in zip(X, integer_rows(X), c, strict=True):
         k = next((k for k, v in enumerate(integers) if v), None)
-        scaled.append(Fraction(coefficient) if k is None else coefficient * Fraction(integers[k]) / Fraction(float(row[k])))
+        power = 1 if k is None else Fraction(integers[k]) / Fraction(float(row[k]))
+        scaled.append(Fraction(coefficient * power))
     return scaled

@@ -6,10 +6,12 @@ import typer
 
 from marginflow.cli.common import Data, Json, Label, Strict
 
-Conditions = Annotated[list[str] | None, typer.Option("--condition", metavar="NAME", help="Only this condition; may be repeated.")]
-Rank = Annotated[int | None, typer.Option(help="Rank of the projection in interclass_distance (default: the dimension).")]
-Tolerance = Annotated[float, typer.Option(help="Cosines of at most this size count as zero in orthogonal_separability.")]
-AllViolations = Annotated[bool, typer.Option("--all-violations", help="List violating pairs instead of stopping at the first.")]
+Conditions = Annotated[list[str] | None, typer.Option("--condition", metavar="NAME",
+                                                      help="Only this condition; may be repeated.")]
+Rank = Annotated[int | None, typer.Option(help="Rank of the projection in interclass_distance (default d).")]
+Tolerance = Annotated[float, typer.Option(help="Cosines up to this size are zero in orthogonal_separability.")]
+AllViolations = Annotated[bool, typer.Option("--all-violations",
+                                             help="List the violating pairs instead of stopping at the first.")]
 Constant = Annotated[str, typer.Option(metavar="NAME", help="Theorem whose constant near_orthogonality uses: "
                                                             "frei2022.flow or frei2022.descent.")]
 Leak = Annotated[float, typer.Option(help="Slope γ of the leaky ReLU in that constant.")]

@@ -32,8 +32,10 @@ def check(data: Dataset, conditions: str | Iterable[str] | None = None, rank: in
     for name in names:
         if name not in NAMES:
             raise unknown_name("condition", name, NAMES)
-    options = {"rank": rank, "tolerance": tolerance, "all_violations": all_violations, "constant": constant, "leak": leak}
-    about = {"name": data.name, "n": data.n, "d": data.d, "n_positive": len(data.positive), "n_negative": len(data.negative)}
+    options = {"rank": rank, "tolerance": tolerance, "all_violations": all_violations, "constant": constant,
+               "leak": leak}
+    about = {"name": data.name, "n": data.n, "d": data.d, "n_positive": len(data.positive),
+             "n_negative": len(data.negative)}
     return Checks(about, {name: _run(name, data, options) for name in names})
 
 

@@ -56,10 +56,12 @@ class Checks(Record):
                  f"{c.seconds:.3f}") for c in self.conditions.values()]
         columns = ("condition", "status", "measured", "threshold", "slack", "witness", "seconds")
         title = "{name}: {n} examples in R^{d}, {n_positive} positive, {n_negative} negative".format(**self.dataset)
-        return Table(title, columns, tuple(rows), tuple(f"{c.name}: {note}" for c in self.conditions.values() for note in c.notes))
+        notes = tuple(f"{c.name}: {note}" for c in self.conditions.values() for note in c.notes)
+        return Table(title, columns, tuple(rows), notes)
 
     def to_json(self) -> dict[str, Any]:
-        return jsonable({"dataset": self.dataset, "conditions": {k: _without_name(c) for k, c in self.conditions.items()}})
+        conditions = {name: _without_name(condition) for name, condition in self.conditions.items()}
+        return jsonable({"dataset": self.dataset, "conditions": conditions})
 
 
 def _without_name(condition: Condition) -> dict[str, Any]:
@@ -68,10 +70,10 @@ def _without_name(condition: Condition) -> dict[str, Any]:
 
 def _headline(witness: Mapping[str, Any]) -> str:
     """The part of a witness that fits a table cell: which rows, else the first entry."""
-    for key in ("rows", "pair", "kind"):
+    kind = f"{witness['kind']}: " if "kind" in witness else ""
+    for key in ("rows", "pair"):
         if key in witness:
-            label = f"{witness['kind']}: " if key == "rows" and "kind" in witness else ""
-            return f"{label}{key} {show(witness[key])}" if key != "kind" else show(witness[key])
+            return f"{kind}{key} {show(witness[key])}"
     return next((f"{k} {show(v)}" for k, v in witness.items()), "-")
 
 

@@ -84,7 +84,7 @@ def projected_distance(data: Dataset, projection) -> float:
     """
     Q = np.asarray(projection, np.float64)
     off = float(np.linalg.norm(Q @ Q.T - np.eye(len(Q)))) + len(Q) * (data.d + 4) * UNIT * float((Q**2).sum())
-    return closest_pairs(data, Q).at_least / np.sqrt(1 + off) * (1 - 8 * UNIT)
+    return float(closest_pairs(data, Q).at_least / np.sqrt(1 + off) * (1 - 8 * UNIT))
 
 
 def fantope_bound(data: Dataset, pairs, weights, rank: int) -> float:
@@ -110,7 +110,7 @@ def fantope_bound(data: Dataset, pairs, weights, rank: int) -> float:
     return float(np.sqrt(total)) * (1 + (rank + 8) * UNIT)
 
 
-def nearly_orthogonal(data: Dataset, i: int, j: int, constant: str, leak: float) -> bool | None:
+def nearly_orthogonal(data: Dataset, i: int, j: int, constant: str, leak: float) -> bool:
     """Whether the inequality holds for this pair and the true extreme norms, in fractions."""
     from marginflow.conditions.near_orthogonality import CONSTANTS
 
@@ -132,17 +132,20 @@ def _linear(data: Dataset, condition: Condition) -> bool:
 
 def _orthogonal(data: Dataset, condition: Condition) -> bool:
     if condition.status is Status.FAILS:
-        return violates_orthogonality(data, *condition.witness["rows"], condition.tolerance)
+        i, j = condition.witness["rows"]
+        return violates_orthogonality(data, i, j, condition.tolerance)
     return orthogonally_separable(data, condition.tolerance)
 
 
 def _nearly(data: Dataset, condition: Condition) -> bool:
     w = condition.witness
     if condition.status is Status.FAILS:
-        return w["pair"][0] != w["pair"][1] and not nearly_orthogonal(data, *w["pair"], w["constant"], w["leak"])
-    pairs = ((i, j) for i in range(data.n) for j in range(i))
-    largest = max(pairs, key=lambda pair: abs(exact.dot(data.X[pair[0]], data.X[pair[1]])))
-    return bool(nearly_orthogonal(data, *largest, w["constant"], w["leak"]))
+        i, j = w["pair"]
+    else:
+        pairs = ((i, j) for i in range(data.n) for j in range(i))
+        i, j = max(pairs, key=lambda pair: abs(exact.dot(data.X[pair[0]], data.X[pair[1]])))
+    holds = nearly_orthogonal(data, i, j, w["constant"], w["leak"])
+    return i != j and holds == (condition.status is Status.HOLDS)
 
 
 def _position(data: Dataset, condition: Condition) -> bool:
@@ -160,17 +163,31 @@ def _position(data: Dataset, condition: Condition) -> bool:
 
 
 def _span(data: Dataset, condition: Condition) -> bool:
-    """The rank of each side's support rows: proved modulo a prime when they span, by their number when too few."""
-    for side, rows in (("positive", data.positive), ("negative", data.negative)):
-        support = np.asarray(condition.witness[side]["support"])
-        if not np.isin(support, rows).all():
+    """The margin's interval from w and α, the rows that it lets touch the margin, and the ranks of both sets of rows."""
+    from marginflow.conditions.support_span import may_touch, rank
+    from marginflow.margins.certificates import margin_from_above, margin_from_below
+    from marginflow.margins.rows import signed_rows
+
+    short = 0
+    for kind, rows in (("positive", data.positive), ("negative", data.negative)):
+        side = condition.witness[kind]
+        if side["rank"] is None:
+            continue
+        signed, alpha = signed_rows(data, kind, False), np.zeros(data.n)
+        alpha[side["alpha_rows"]] = side["alpha"]
+        w = np.asarray(side["w"], np.float64)
+        low = margin_from_below(signed, w)
+        high = margin_from_above(signed, alpha[rows])
+        if alpha[data.y != data.y[rows[0]]].any() or not 0 < low <= high or high - low > 1e-6 * high:
             return False
-        if condition.status is Status.FAILS and condition.witness[side]["rank_at_most"] < data.d:
-            values = np.linalg.svd(np.asarray(data.X[support], np.float64), compute_uv=False)
-            return len(support) < data.d or bool(values[data.d - 1] <= 1e-9 * values[0])
-        if condition.status is Status.HOLDS and exact.rank_at_least(data.X[support]) < data.d:
+        touching = may_touch(data, w, low / signed.scale, high / signed.scale, side["support_tolerance"], rows)
+        support = np.asarray(side["support"])
+        if not np.isin(support, touching).all():
             return False
-    return condition.status is Status.HOLDS
+        if condition.status is Status.HOLDS and rank(data.X[support])[0] < data.d:
+            return False
+        short += min(len(touching), rank(data.X[touching])[0]) < data.d
+    return condition.status is Status.HOLDS or short > 0
 
 
 def _distance(data: Dataset, condition: Condition) -> bool:

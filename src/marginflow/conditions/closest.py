@@ -76,7 +76,8 @@ def closest_pairs(data: Dataset, Q: np.ndarray, keep: int = 1) -> Closest:
     rows = np.stack([data.positive[order_a[i]], data.negative[order_b[j]]], axis=1)
     measured, least = np.empty(len(rows)), np.inf
     for k in range(0, len(rows), 4096):
-        z = np.asarray(data.X[rows[k : k + 4096, 0]], np.float64) - np.asarray(data.X[rows[k : k + 4096, 1]], np.float64)
+        plus, minus = (np.asarray(data.X[part], np.float64) for part in rows[k : k + 4096].T)
+        z = plus - minus
         measured[k : k + 4096] = np.linalg.norm(z @ Q.T, axis=1)
         error = gamma * float(np.linalg.norm(Q)) * np.linalg.norm(z, axis=1)
         least = min(least, float((measured[k : k + 4096] * (1 - (r + 4) * UNIT) - error).min()))

@@ -16,8 +16,9 @@ from marginflow.conditions.unit_rows import Side, partners, unit_rows
 
 BLOCK_BYTES = 2 * 2**20
 SLOP = 4e-15  # absolute rounding of an arc cosine, of a sum of two angles and of a limit, all below 2π
-RECENTRINGS = 24
-SAMPLE = 1024
+RECENTRINGS = 24  # passes over the rows at most
+PATIENCE = 5
+SAMPLE = 1024  # rows of a class that the first axis is the mean of
 WORTH = 50  # move the axis only while more than this many pairs per row would be left
 
 
@@ -63,8 +64,10 @@ def corners(X: np.ndarray, y: np.ndarray, tolerance: float, least: int = 1) -> l
     for rows, k in ((plus, 0), (minus, 1)):
         corner = _corner("same", rows, cosine[k, rows], rows, None, same, X.shape[1], least)
         found.append(_recentred(view, corner, (rows, rows), axes[k], least))
-    across = [(_corner("cross", plus, s * cosine[k, plus], minus, -s * cosine[k, minus], cross, X.shape[1], least), s * axes[k])
-              for k, s in ((2, 1), (0, 1), (1, -1))]
+    across = []
+    for k, s in ((2, 1), (0, 1), (1, -1)):
+        corner = _corner("cross", plus, s * cosine[k, plus], minus, -s * cosine[k, minus], cross, X.shape[1], least)
+        across.append((corner, s * axes[k]))
     best, axis = min(across, key=lambda pair: pair[0].pairs)
     found.append(_recentred(view, best, (plus, minus), axis, least))
     return found
@@ -103,11 +106,11 @@ def _upper_angles(cosine, d: int):
     return np.arccos(np.clip(cosine - _cosine_error(d), -1.0, 1.0)) + SLOP
 
 
-def _recentred(view: "_View", best: Corner, rows: tuple[np.ndarray, np.ndarray], axis: np.ndarray, least: int) -> Corner:
-    """`best`, or the corner of a better axis."""
+def _recentred(view: "_View", best: Corner, rows: tuple[np.ndarray, np.ndarray], axis, least: int) -> Corner:
+    """`best`, or the corner of a better axis; gives up after PATIENCE steps that improve nothing."""
     turn = 1.0 if best.kind == "same" else -1.0
     count = len(rows[0]) + (len(rows[1]) if turn < 0 else 0)
-    fewest, c, widest = best.pairs, unit_rows(axis[None])[0], _widest(best)
+    fewest, c, widest, improved = best.pairs, unit_rows(axis[None])[0], _widest(best), 0
     for step in range(RECENTRINGS):
         if fewest <= WORTH * count:
             break
@@ -120,8 +123,8 @@ def _recentred(view: "_View", best: Corner, rows: tuple[np.ndarray, np.ndarray],
         corner = _corner(best.kind, rows[0], cosine[rows[0]], rows[1], right, best.limit, view.X.shape[1], least)
         widest, pairs = _widest(corner), corner.pairs
         if pairs < fewest:
-            best, fewest = corner, pairs
-        elif step >= 5 and pairs > 2 * fewest:
+            best, fewest, improved = corner, pairs, step
+        elif step - improved >= PATIENCE:
             break
     return best
 

@@ -3,10 +3,14 @@
 Nothing here is trusted: `certificates` proves whatever bound the results give.
 """
 
+import itertools
+import math
+
 import numpy as np
 
 SEMIDEFINITE = 32  # dimension up to which the cone program is solved; beyond, mirror descent on its dual
 STEPS = 600
+COORDINATE_SETS = 2000
 
 
 def fantope(Z: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -30,8 +34,11 @@ def fantope(Z: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _cone_program(Z: np.ndarray, rank: int):
-    import clarabel
+    from importlib import import_module
+
     from scipy import sparse
+
+    clarabel = import_module("clarabel")  # a compiled module without type information
 
     m, k = Z.shape
     rows, columns = np.tril_indices(k)
@@ -84,22 +91,40 @@ def ky_fan(Z: np.ndarray, weights: np.ndarray, rank: int) -> float:
     return float(np.sqrt(np.maximum(values[-rank:], 0.0).sum() / weights.sum()))
 
 
-def ascend(Z: np.ndarray, Q: np.ndarray, steps: int = 300) -> np.ndarray:
-    """Raise min_z ‖Qz‖ over orthonormal r x d matrices: gradient steps on a soft minimum that hardens."""
+def ascend(Z: np.ndarray, Q: np.ndarray, steps: int = 300, hot: float = 1.0) -> np.ndarray:
+    """Raise min_z ‖Qz‖ over orthonormal r x d matrices: gradient steps on a soft minimum that hardens.
+
+    The temperature falls from `hot` times the mean of ‖Qz‖² to a tenth of the best minimum: while hot, the gradient
+    sees all pairs and can leave the basin it started in; cold, it sees the closest ones.
+    """
     V = Q.T
-    best, kept = -np.inf, Q
+    best, kept, mean = -np.inf, Q, None
     for step in range(steps):
         Y = Z @ V
         square = np.einsum("ij,ij->i", Y, Y)
-        least = square.min()
+        least = float(square.min())
+        mean = float(square.mean()) if mean is None else mean
         if least > best:
             best, kept = least, V.T
-        sharpness = 10.0 ** (3 * step / steps) * 3
-        weights = np.exp(-sharpness * (square - least) / max(least, 1e-300))
+        done = step / steps
+        temperature = (hot * mean) ** (1 - done) * (0.1 * max(best, 1e-9 * mean)) ** done
+        weights = np.exp((least - square) / temperature)
         gradient = Z.T @ ((weights / weights.sum())[:, None] * Y)
         gradient -= V @ (V.T @ gradient)
         length = np.linalg.norm(gradient)
-        if length <= 1e-14 * np.sqrt(square.max()):
+        if length <= 1e-14 * np.sqrt(mean):
             break
-        V = np.linalg.qr(V + 0.3 / (1 + 0.1 * step) / length * gradient)[0]
+        V = np.linalg.qr(V + 0.3 * (1 - done) / length * gradient)[0]
     return kept
+
+
+def starts(Z: np.ndarray, rank: int, count: int, seed: int = 0) -> list[np.ndarray]:
+    """Where to start ascents: the best set of coordinates, where there are few sets, and random subspaces."""
+    d = Z.shape[1]
+    rng = np.random.default_rng(seed)
+    found = [np.linalg.qr(rng.standard_normal((d, rank)))[0].T for _ in range(count)]
+    if math.comb(d, rank) <= COORDINATE_SETS:
+        square = Z**2
+        best = max(itertools.combinations(range(d), rank), key=lambda chosen: square[:, chosen].sum(axis=1).min())
+        found.append(np.eye(d)[list(best)])
+    return found

@@ -58,15 +58,18 @@ def _fails(data: Dataset, size: int, rows: list[int]) -> Condition:
     kept = [(i, c / top) for i, c in zip(rows, coefficients, strict=True) if c]
     witness = {"rows": [i for i, _ in kept], "coefficients": [str(c) for _, c in kept]}
     k = len(kept)
-    notes = (f"{k} points on a flat of dimension {k - 2}" + (" (row -1 is the point 0)" if any(i < 0 for i, _ in kept) else ""),)
-    return Condition("general_position", Status.FAILS, float(k), float(size), (k - size - 1) / (size + 1), witness, notes=notes)
+    zero = " (row -1 is the point 0)" if any(i < 0 for i, _ in kept) else ""
+    notes = (f"{k} points on a flat of dimension {k - 2}{zero}",)
+    slack = (k - size - 1) / (size + 1)
+    return Condition("general_position", Status.FAILS, float(k), float(size), slack, witness, notes=notes)
 
 
 def _enumerate(data: Dataset, size: int, ruled_out: list[str]) -> Condition:
     count = math.comb(data.n + 1, size)
     if count * size**2 * (data.d + 1) > WORK:
         listed = tuple(f"ruled out: {text}" for text in ruled_out)
-        return Condition("general_position", Status.UNDECIDED, None, float(size), None, {"subsets": count, "ruled_out": ruled_out},
+        witness = {"subsets": count, "ruled_out": ruled_out}
+        return Condition("general_position", Status.UNDECIDED, None, float(size), None, witness,
                          notes=(f"{count:.3g} subsets of {size} points are too many to decide", *listed))
     H = homogeneous(data, [*range(data.n), -1])
     ratio = math.inf
@@ -78,7 +81,7 @@ def _enumerate(data: Dataset, size: int, ruled_out: list[str]) -> Condition:
             values = np.linalg.svd(H[subsets], compute_uv=False)
             ratio = min(ratio, float((values[:, -1] / values[:, 0]).min()))
             meter.advance(len(subsets))
-    return Condition("general_position", Status.HOLDS, float(size + 1), float(size), ratio, {"subsets": count, "kind": "every subset"},
+    return Condition("general_position", Status.HOLDS, float(size + 1), float(size), ratio, {"subsets": count},
                      notes=(f"all {count} subsets of {size} points are independent, proved modulo a prime",))
 
 
@@ -129,7 +132,8 @@ def _repeated_values(data: Dataset, ruled_out: list[str]) -> list[int] | None:
     if data.n * data.d > COLUMN_ENTRIES or data.n < data.d:
         return None
     for column in range(data.d):
-        values, where, counts = np.unique(np.asarray(data.X[:, column], np.float64) + 0.0, return_inverse=True, return_counts=True)
+        entries = np.asarray(data.X[:, column], np.float64) + 0.0
+        values, where, counts = np.unique(entries, return_inverse=True, return_counts=True)
         total = counts + (values == 0)
         k = int(total.argmax())
         if total[k] >= data.d + 1:
@@ -172,7 +176,8 @@ def _sampled(data: Dataset, ruled_out: list[str]) -> list[int] | None:
         for subset in _suspects(H, subsets):
             rows = [points[i] for i in subset]
             if not _provable(data, rows):
-                ruled_out.append(f"(open: {size} rows from row {rows[0]} on are dependent modulo two primes, too many to prove)")
+                ruled_out.append(f"(open: {size} rows from row {rows[0]} on are dependent modulo two primes, "
+                                 "too many to prove)")
                 return None
             if exact.dependence(H[subset]) is not None:
                 return rows

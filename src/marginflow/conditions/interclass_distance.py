@@ -16,7 +16,7 @@ from marginflow._core.status import Outcome, Status
 from marginflow.conditions import certificates
 from marginflow.conditions.base import Condition, timed
 from marginflow.conditions.closest import closest_pairs
-from marginflow.conditions.fantope import ascend, fantope, ky_fan
+from marginflow.conditions.fantope import ascend, fantope, ky_fan, starts
 from marginflow.conditions.unit_rows import norms
 from marginflow.data.dataset import Dataset
 
@@ -24,6 +24,8 @@ ROUNDS = 40  # passes over all pairs at most, fewer when a pass is expensive
 BUDGET = 4e11  # multiplications spent on those passes: some ten seconds
 ADDED = 24  # pairs a pass may add to the working set
 WORKING = 240
+SAMPLE = 96  # rows of each class, STARTS ascents: about a second in dimensions below a hundred
+STARTS = 8
 PATIENCE = 4  # rounds without progress that end the search
 CLOSED = 1e-6  # relative gap, and relative progress that counts
 
@@ -62,15 +64,20 @@ class _Search:
         nearest = closest_pairs(data, np.eye(data.d), keep=1 if rank == data.d else ADDED)
         self.closest = (int(nearest.pairs[0, 0]), int(nearest.pairs[0, 1]))
         # To begin with: P = first r coordinates, and the closest pair alone, which says Δ_r <= Δ_d.
-        self.projection, self.lower = np.eye(data.d)[:rank], -1.0
+        self.projection = self.found = np.eye(data.d)[:rank]
+        self.lower = -1.0
         self.pairs, self.weights, self.upper = nearest.pairs[:1], np.ones(1), float(nearest.distances[0])
         self.work = nearest.pairs
+        # Few rows in a large dimension: all differences lie in the span of the rows, and the search stays in it.
+        small = data.n < data.d and rank <= data.n
+        self.basis = np.linalg.qr(np.asarray(data.X, np.float64).T)[0].T if small else None
         self.outcome = Outcome.CONVERGED
 
     def run(self) -> None:
         if self.rank == self.data.d:
             return
         self.outcome, stale = Outcome.MAX_STEPS, 0
+        self._begin()
         rounds = self._rounds()
         with progress(rounds, "interclass distance") as meter:
             for _ in range(rounds):
@@ -85,6 +92,16 @@ class _Search:
                 if self.upper - self.lower <= CLOSED * self.upper or stale >= PATIENCE or not new:
                     self.outcome = Outcome.CONVERGED
                     return
+
+    def _begin(self) -> None:
+        """Ascents from many starts on all pairs of a sample; a working set of close pairs knows too little for that."""
+        sample = [rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE] for rows in (self.data.positive, self.data.negative)]
+        plus, minus = (self._coordinates(rows) for rows in sample)
+        Z = (plus[:, None] - minus[None]).reshape(-1, plus.shape[1])
+        found = [ascend(Z, Q) for Q in starts(Z, self.rank, STARTS)]
+        least = [np.einsum("ij,ij->i", Z @ Q.T, Z @ Q.T).min() for Q in found]
+        for k in np.argsort(least)[-3:]:
+            self._look(found[k])
 
     def _rounds(self) -> int:
         one_pass = 4.0 * len(self.data.positive) * len(self.data.negative) * (self.rank + 8)
@@ -102,23 +119,29 @@ class _Search:
         if upper < self.upper:
             self.upper, self.pairs, self.weights = upper, self.work[kept], weights[kept]
         new = self._look(root[np.einsum("ij,ij->i", root, root) > 1e-9], candidate=False)
-        for Q in (np.linalg.qr(root[-self.rank :].T)[0].T, self.projection):
-            new += self._look(ascend(Z, Q))
+        for Q in (np.linalg.qr(root[-self.rank :].T)[0].T, self.found):
+            new += self._look(ascend(Z, Q, hot=0.1))
         return new
 
     def _look(self, Q: np.ndarray, candidate: bool = True) -> int:
+        """Add the pairs closest under Q, given in the coordinates of the search; how many were new."""
+        coordinates, Q = Q, Q if self.basis is None else Q @ self.basis
         nearest = closest_pairs(self.data, Q, keep=ADDED)
         if candidate and nearest.distances[0] > self.lower:
-            self.projection, self.lower = Q, float(nearest.distances[0])
+            self.projection, self.found, self.lower = Q, coordinates, float(nearest.distances[0])
         before = len(self.work)
         self.work = np.unique(np.concatenate([self.work, nearest.pairs]), axis=0)
         new = len(self.work) - before
         if len(self.work) > WORKING:  # keep the pairs that are short or that the last dual used
             Z = self._differences()
-            size = np.minimum(np.linalg.norm(Z @ Q.T, axis=1), np.linalg.norm(Z @ self.projection.T, axis=1))
+            size = np.minimum(np.linalg.norm(Z @ coordinates.T, axis=1), np.linalg.norm(Z @ self.found.T, axis=1))
             used = (self.work[:, None] == self.pairs[None]).all(axis=2).any(axis=1)
             self.work = self.work[np.argsort(np.where(used, -1.0, size), kind="stable")[:WORKING]]
         return new
 
+    def _coordinates(self, rows: np.ndarray) -> np.ndarray:
+        X = np.asarray(self.data.X[rows], np.float64)
+        return X if self.basis is None else X @ self.basis.T
+
     def _differences(self) -> np.ndarray:
-        return np.asarray(self.data.X[self.work[:, 0]], np.float64) - np.asarray(self.data.X[self.work[:, 1]], np.float64)
+        return self._coordinates(self.work[:, 0]) - self._coordinates(self.work[:, 1])

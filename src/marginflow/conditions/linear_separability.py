@@ -21,14 +21,14 @@ def linear_separability(data: Dataset) -> Condition:
     if margin.separable:
         slack = margin.value / max(float(norms(block).max()) for block in data.blocks())
         witness = {"w": margin.vector, "margin": [margin.lower_bound, margin.upper_bound]}
-        notes = () if margin.certified else (f"separation is proved, the margin only up to its interval: {margin.message}",)
+        notes = () if margin.certified else (f"separation is proved, its margin only to an interval: {margin.message}",)
         return Condition("linear_separability", Status.HOLDS, margin.value, 0.0, slack, witness, notes=notes)
+    alpha = np.zeros(data.n) if margin.dual is None else margin.dual
+    rows = np.flatnonzero(alpha)
+    witness = {"support": rows, "alpha": alpha[rows]}
     if margin.separable is None:
-        rows = np.flatnonzero(margin.dual)
-        witness = {"margin": [0.0, margin.upper_bound], "support": rows, "alpha": margin.dual[rows]}
+        witness["margin"] = [0.0, margin.upper_bound]
         return Condition("linear_separability", Status.UNDECIDED, None, 0.0, None, witness, notes=(margin.message,))
-    rows = np.flatnonzero(margin.dual)
-    witness = {"support": rows, "alpha": margin.dual[rows]}
     notes: tuple[str, ...] = ()
     if margin.contradictory is not None:
         i, j = margin.contradictory

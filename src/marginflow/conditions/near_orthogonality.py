@@ -45,16 +45,19 @@ def near_orthogonality(data: Dataset, constant: str = "frei2022.flow", leak: flo
     status = scan.status()
     if status is None:
         status = scan.decide_exactly()
-    witness = {"pair": [i, j], "product": float(exact.dot(data.X[i], data.X[j])), "left": float(sides.left),
-               "right": float(sides.right), "R_min": math.sqrt(sides.left), "R": math.sqrt(sides.R2),
+    witness = {"pair": [i, j], "product": exact.nearest(exact.dot(data.X[i], data.X[j])),
+               "left": exact.nearest(sides.left),
+               "right": exact.nearest(sides.right), "R": math.sqrt(exact.nearest(sides.R2)),
                "rows_of_extreme_norm": [scan.shortest, scan.longest], "constant": constant, "leak": leak,
                "every_pair": scan.every_pair}
-    ratio = float(sides.left * sides.C / sides.right) if sides.right else math.inf
-    notes = () if scan.every_pair else ("the scan ended at the first pair that refutes the condition: measured and slack are "
-                                        "upper bounds",)
+    ratio = exact.nearest(sides.left * sides.C / sides.right) if sides.right else math.inf
+    notes: tuple[str, ...] = ()
+    if not scan.every_pair:
+        notes = ("the scan ended at the first pair that refutes the condition: measured and slack are upper bounds",)
     if status is Status.UNDECIDED:
         notes += (f"both sides agree to rounding on more than {CLOSE} rows or pairs",)
-    return Condition("near_orthogonality", status, ratio, float(sides.C), ratio / float(sides.C) - 1, witness, notes=notes)
+    C = float(sides.C)
+    return Condition("near_orthogonality", status, ratio, C, ratio / C - 1, witness, notes=notes)
 
 
 @dataclasses.dataclass(frozen=True)

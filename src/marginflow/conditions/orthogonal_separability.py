@@ -80,13 +80,8 @@ class _Extreme:
 
 
 def _product(data: Dataset, i: int, j: int) -> dict[str, float]:
-    """The product and the cosine, from the exact product: an exact zero is shown as 0."""
-    product = exact.dot(data.X[i], data.X[j])
-    length = norms(data.X[[i, j]])
-    value = float(product)
-    cosine = float(product / (exact.Fraction(float(length[0])) * exact.Fraction(float(length[1])))) \
-        if np.isfinite(length).all() else math.copysign(0.0, value)
-    return {"product": value, "cosine": cosine}
+    x, z = data.X[i], data.X[j]
+    return {"product": exact.nearest(exact.dot(x, z)), "cosine": exact.cosine(x, z)}
 
 
 @dataclasses.dataclass
@@ -139,11 +134,15 @@ def _look(data: Dataset, scan: _Scan, task: Corner, I, J, P, k: int, s: int, tol
     worst = int(badness.argmin())
     if badness[worst] < scan.worst_value or scan.worst is None:
         scan.worst_value = float(badness[worst])
-        scan.worst = (task.kind, *sorted((int(I[i[worst]]), int(J[j[worst]]))))
+        scan.worst = _pair(task.kind, I[i[worst]], J[j[worst]])
     scan.violations += count
     room = LISTED - len(scan.listed)
-    scan.listed += [(task.kind, *sorted((int(I[a]), int(J[b])))) for a, b in zip(i[:room], j[:room], strict=True)]
+    scan.listed += [_pair(task.kind, I[a], J[b]) for a, b in zip(i[:room], j[:room], strict=True)]
     return True
+
+
+def _pair(kind: str, i, j) -> tuple[str, int, int]:
+    return kind, int(min(i, j)), int(max(i, j))
 
 
 def _exceeds(X, I, J, P, tolerance: float, error: float) -> np.ndarray:
@@ -178,7 +177,6 @@ def _about_rounding(data, scan: _Scan, tolerance: float, same, cross, witness) -
     """Say when the answer rests on rounding, and with which tolerance the condition holds."""
     level = rounding_level(data)
     if scan.worst is not None:
-        kind, _, _ = scan.worst
         if abs(witness["cosine"]) > level or witness["product"] == 0:
             return ()
         smallest = _smallest_tolerance(data, level)
@@ -215,6 +213,6 @@ def _smallest_tolerance(data: Dataset, level: float) -> tuple[float, bool] | Non
             A, B = data.X[I[i[k : k + step]]], data.X[J[j[k : k + step]]]
             value, bound = exact.dot2(A, B)
             largest = max(largest, float(((value + bound) / (norms(A) * norms(B))).max()))
-    # The norms and the quotient are off by at most (d + 8)u relatively: with this factor T is no smaller than any cosine.
+    # The norms and the quotient are off by at most (d + 8)u relatively: with this factor T is above every cosine.
     largest *= 1 + 2 * (data.d + 8) * exact.UNIT
     return (largest, True) if largest <= level else (level, False)

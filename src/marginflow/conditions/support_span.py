@@ -22,56 +22,57 @@ def support_span(data: Dataset) -> Condition:
     """
     from marginflow.margins import negative, positive
 
-    sides = {"positive": _side(data, positive(data), data.positive), "negative": _side(data, negative(data), data.negative)}
+    sides = {"positive": _side(data, positive(data), data.positive),
+             "negative": _side(data, negative(data), data.negative)}
     status = conjunction(side.pop("status") for side in sides.values())
     ranks = [side["rank"] for side in sides.values()]
     witness = {"ranks": ranks, **sides}
     if None in ranks:
         return Condition("support_span", status, None, float(data.d), None, witness,
                          notes=("a class has no certified max-margin vector",))
-    rank = min(ranks)
-    slack = min(side["smallest_ratio"] for side in sides.values()) if rank == data.d else (rank - data.d) / data.d
+    least = min(ranks)
+    slack = min(side["smallest_ratio"] for side in sides.values()) if least == data.d else (least - data.d) / data.d
     notes = (f"rank counts singular values above {RANK_TOLERANCE:g} of the largest; support examples are those whose "
              f"constraint is within {sides['positive']['support_tolerance']:g} of equality",)
-    return Condition("support_span", status, float(rank), float(data.d), slack, witness, notes=notes)
+    return Condition("support_span", status, float(least), float(data.d), slack, witness, notes=notes)
 
 
 def _side(data: Dataset, margin, rows: np.ndarray) -> dict:
     if not margin.certified or margin.vector is None:
         return {"status": Status.UNDECIDED, "rank": None, "message": margin.message or margin.outcome.value}
-    rank, values = _rank(data.X[margin.support])
-    touching = _may_touch(data, margin, rows)
+    found, values = rank(data.X[margin.support])
+    touching = may_touch(data, margin.vector, margin.lower_bound, margin.upper_bound, margin.support_tolerance, rows)
     upper = min(len(touching), data.d)
-    if rank < upper and len(touching) > len(margin.support):
-        upper = _rank(data.X[touching])[0]
-    status = Status.HOLDS if rank == data.d else Status.FAILS if upper < data.d or len(touching) == len(margin.support) \
-        else Status.UNDECIDED
-    kept = values[:rank]
-    return {"status": status, "rank": rank, "rank_at_most": max(rank, upper), "support": margin.support,
-            "smallest_ratio": float(kept[-1] / kept[0]) if rank else 0.0,
-            "largest_dropped_ratio": float(values[rank] / values[0]) if rank < len(values) else 0.0,
-            "margin": [margin.lower_bound, margin.upper_bound], "support_tolerance": margin.support_tolerance}
+    if found < upper and len(touching) > len(margin.support):
+        upper = rank(data.X[touching])[0]
+    decided = upper < data.d or len(touching) == len(margin.support)
+    status = Status.HOLDS if found == data.d else Status.FAILS if decided else Status.UNDECIDED
+    weighted = np.flatnonzero(margin.dual)
+    return {"status": status, "rank": found, "rank_at_most": max(found, upper), "support": margin.support,
+            "smallest_ratio": float(values[found - 1] / values[0]),
+            "largest_dropped_ratio": float(values[found] / values[0]) if found < len(values) else 0.0,
+            "margin": [margin.lower_bound, margin.upper_bound], "support_tolerance": margin.support_tolerance,
+            "w": margin.vector, "alpha_rows": weighted, "alpha": margin.dual[weighted]}
 
 
-def _rank(rows: np.ndarray) -> tuple[int, np.ndarray]:
+def rank(rows: np.ndarray) -> tuple[int, np.ndarray]:
+    """How many singular values of the unit rows exceed RANK_TOLERANCE of the largest, and all of them."""
     values = np.linalg.svd(unit_rows(rows), compute_uv=False)
     return int(np.count_nonzero(values > RANK_TOLERANCE * values[0])), values
 
 
-def _may_touch(data: Dataset, margin, rows: np.ndarray) -> np.ndarray:
-    """Every row that can be a support example, given the proved interval [l, u] of the margin.
+def may_touch(data: Dataset, w: np.ndarray, low: float, high: float, tolerance: float, rows: np.ndarray) -> np.ndarray:
+    """Every row that can be a support example, given the proved interval [low, high] of the margin.
 
-    w is feasible with ‖w‖ <= 1/l, the optimum w* has ‖w*‖ >= 1/u and (w - w*)ᵀw* >= 0, so
-    ‖w - w*‖² <= 1/l² - 1/u²; hence |wᵀx - w*ᵀx| <= ‖x‖ sqrt(1/l² - 1/u²).
+    w is feasible with ‖w‖ <= 1/low, the optimum w* has ‖w*‖ >= 1/high and (w - w*)ᵀw* >= 0, so
+    ‖w - w*‖² <= 1/low² - 1/high²; hence |wᵀx - w*ᵀx| <= ‖x‖ sqrt(1/low² - 1/high²).
     """
-    low, high = margin.lower_bound, margin.upper_bound
-    # w as stored meets its constraints up to rounding: 1e-12 is far above d u for any d in use.
     distance = np.sqrt(max((high - low) * (high + low), 0.0)) / (low * high)
     touching = []
     for start in range(0, len(rows), 65536):
         part = rows[start : start + 65536]
         X = np.asarray(data.X[part], np.float64)
         size = norms(X)
-        slack = X @ margin.vector - 1.0
-        touching.append(part[slack <= size * distance + 1e-12 * (1 + size / low) + margin.support_tolerance])
+        # w as stored meets its constraints up to rounding: 1e-12 is far above d u for any d in use.
+        touching.append(part[X @ w - 1.0 <= size * distance + 1e-12 * (1 + size / low) + tolerance])
     return np.concatenate(touching)
