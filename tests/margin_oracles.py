@@ -74,7 +74,12 @@ def clarabel_margin(Z) -> tuple[float | None, str]:
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-12
     m, d = Z.shape
     answer = clarabel.DefaultSolver(
-        sparse.eye(d, format="csc"), np.zeros(d), sparse.csc_matrix(-Z), -np.ones(m), [clarabel.NonnegativeConeT(m)], settings
+        sparse.eye(d, format="csc"),
+        np.zeros(d),
+        sparse.csc_matrix(-Z),
+        -np.ones(m),
+        [clarabel.NonnegativeConeT(m)],
+        settings,
     ).solve()
     status = str(answer.status)
     return (1 / np.linalg.norm(answer.x) if status in ("Solved", "AlmostSolved") else None), status

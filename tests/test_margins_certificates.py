@@ -41,7 +41,10 @@ def test_both_bounds_hold_for_any_vectors(seed, tightness):
     Z[:, 0] = np.abs(Z[:, 0]) * 10.0**tightness + 10.0**tightness
     w = np.eye(d)[0] + 10.0**tightness * rng.standard_normal(d)
     alpha = rng.dirichlet(np.ones(n))
-    low, high = certificates.margin_from_below(as_rows(Z), w), certificates.margin_from_above(as_rows(Z), alpha)
+    low, high = (
+        certificates.margin_from_below(as_rows(Z), w),
+        certificates.margin_from_above(as_rows(Z), alpha),
+    )
     least, length = attained(Z, w)
     if low > 0:
         assert least > 0
@@ -65,7 +68,9 @@ def test_a_perturbed_solution_is_refused(kind, size):
     good = getattr(mf.margins, kind)(PROBLEM)
     alpha = good.dual[rows.index]
     closed = lambda low, high: high - low <= 1e-9 * high  # noqa: E731
-    assert closed(certificates.margin_from_below(rows, good.vector), certificates.margin_from_above(rows, alpha))
+    assert closed(
+        certificates.margin_from_below(rows, good.vector), certificates.margin_from_above(rows, alpha)
+    )
     rng = np.random.default_rng(0)
     for _ in range(20):
         w = good.vector + size * np.linalg.norm(good.vector) * rng.standard_normal(rows.d)

@@ -119,7 +119,9 @@ def test_linear_svc_agrees():
     for bias in (False, True):
         w = mf.margins.linear(data, bias=bias).vector
         X = signed(data, "linear", bias) * data.y[:, None]
-        flat = svm.LinearSVC(C=1e6, loss="hinge", fit_intercept=False, tol=1e-12, max_iter=2_000_000).fit(X, data.y)
+        flat = svm.LinearSVC(C=1e6, loss="hinge", fit_intercept=False, tol=1e-12, max_iter=2_000_000).fit(
+            X, data.y
+        )
         np.testing.assert_allclose(flat.coef_[0], w, rtol=1e-8, atol=1e-8 * np.linalg.norm(w))
 
 
@@ -179,8 +181,12 @@ def test_rotation_permutation_and_label_flip(seed):
     assert base.separable == other.separable == flipped.separable
     if base.separable and base.certified:
         assert other.value == pytest.approx(base.value, rel=1e-9)
-        np.testing.assert_allclose(other.vector, Q @ base.vector, rtol=1e-6, atol=1e-6 * np.linalg.norm(base.vector))
-        np.testing.assert_allclose(flipped.vector, -base.vector, rtol=1e-9, atol=1e-9 * np.linalg.norm(base.vector))
+        np.testing.assert_allclose(
+            other.vector, Q @ base.vector, rtol=1e-6, atol=1e-6 * np.linalg.norm(base.vector)
+        )
+        np.testing.assert_allclose(
+            flipped.vector, -base.vector, rtol=1e-9, atol=1e-9 * np.linalg.norm(base.vector)
+        )
     mirrored = mf.Dataset(X, -y)
     assert mf.margins.positive(mirrored).value == mf.margins.negative(mf.Dataset(X, y)).value
 
@@ -324,4 +330,13 @@ def test_the_record_prints_and_serialises():
     assert "certified" in str(m)
     assert "<table>" in m._repr_html_()
     document = json.loads(json.dumps(m.to_json(), allow_nan=False))
-    assert {"value", "lower_bound", "upper_bound", "certified", "vector", "support", "dual", "neurons"} <= set(document)
+    assert {
+        "value",
+        "lower_bound",
+        "upper_bound",
+        "certified",
+        "vector",
+        "support",
+        "dual",
+        "neurons",
+    } <= set(document)

@@ -31,27 +31,15 @@ def f2(data: Dataset, bias: bool = False, activation="relu") -> Margin:
         )
     rows = signed_rows(data, "linear", bias)
     X = rows.take(np.arange(data.n)) * (np.asarray(data.y) / rows.scale)[:, None]
-    pair = _contradictory(rows, data)
     facts = {"activation": sigma.name}
-    if pair is not None:
-        alpha = np.zeros(data.n)
-        alpha[list(pair)] = 0.5
+    zero = _contradiction(rows, X, data, sigma.degree)
+    if zero is not None:
+        pair, alpha = zero
+        message = f"rows {pair[0]} and {pair[1]} have different labels and the same features up to a positive factor"
         return Margin(
-            "f2",
-            0.0,
-            0.0,
-            0.0,
-            True,
-            None,
-            np.array(pair),
-            alpha,
-            Outcome.INFEASIBLE,
-            f"rows {pair[0]} and {pair[1]} are equal and have different labels",
-            False,
-            bias,
-            contradictory=pair,
-            certificate=facts,
-        )
+            "f2", 0.0, 0.0, 0.0, True, None, np.array(pair), alpha, Outcome.INFEASIBLE, message, False, bias,
+            contradictory=pair, certificate=facts,
+        )  # fmt: skip
     scale, power = (rows.scale, sigma.degree) if sigma.degree else (1.0, 0)
     k = kernel(X * scale if power else X, sigma)
     K = np.outer(data.y, data.y) * k.values
@@ -105,17 +93,30 @@ def _coefficients(K: np.ndarray) -> tuple[np.ndarray, Outcome, int]:
     return answer.alpha * (answer.w @ answer.w), answer.outcome, answer.steps
 
 
-def _contradictory(rows: SignedRows, data: Dataset) -> tuple[int, int] | None:
-    """Two equal points with different labels. (Opposite points of one class do not contradict each other here.)"""
-    positive, negative = (
-        SignedRows(rows.X, index, np.ones(len(index)), rows.bias, rows.scale)
-        for index in (data.positive, data.negative)
-    )
-    found = certificates.equal_rows(positive, negative)
-    if found is None:
+def _contradiction(rows: SignedRows, X: np.ndarray, data: Dataset, degree: int | None):
+    """(two rows, Gordan's α) where two examples cancel exactly: different labels on one point, or, for homogeneous σ,
+    on one ray: then ‖x_k‖^degree σ(·, x_i) = ‖x_i‖^degree σ(·, x_k). None if there is no such pair."""
+    if degree:
+        from marginflow.margins.f1 import opposed_rays
+
+        pair = opposed_rays(X, data.y)
+    else:
+        positive, negative = (
+            SignedRows(rows.X, index, np.ones(len(index)), rows.bias)
+            for index in (data.positive, data.negative)
+        )
+        found = certificates.equal_rows(positive, negative)
+        pair = (
+            None
+            if found is None
+            else tuple(sorted((int(data.positive[found[0]]), int(data.negative[found[1]]))))
+        )
+    if pair is None:
         return None
-    i, j = int(data.positive[found[0]]), int(data.negative[found[1]])
-    return min(i, j), max(i, j)
+    weight = np.linalg.norm(X[list(pair)] / np.abs(X[list(pair)]).max(), axis=1) ** (degree or 0)
+    alpha = np.zeros(data.n)
+    alpha[list(pair)] = weight[::-1] / weight.sum()
+    return pair, alpha
 
 
 def f2_finite(Z) -> Margin:

@@ -81,8 +81,9 @@ class SignedRows:
             if len(odd):  # squares left float range: scale each row by its largest entry first
                 part = run[chosen][odd]
                 top = np.maximum(np.abs(part).max(axis=1), self.scale if self.bias else 0.0)
-                rest = np.sum((part / top[:, None]) ** 2, axis=1) + (
-                    (self.scale / top) ** 2 if self.bias else 0.0
+                unit = np.where(top > 0, top, 1.0)
+                rest = np.sum((part / unit[:, None]) ** 2, axis=1) + (
+                    (self.scale / unit) ** 2 if self.bias else 0.0
                 )
                 out[at.start + odd] = top * np.sqrt(rest)
         return out
