@@ -18,9 +18,11 @@ import numpy as np
 
 from marginflow._core.errors import InputError
 from marginflow._core.record import Record, Table, jsonable, show
+from marginflow._core.status import Status
+from marginflow.conditions.orthogonal_separability import orthogonal_separability
 from marginflow.data.dataset import Dataset
 from marginflow.sectors import arrangement, search
-from marginflow.sectors.lemma2 import lemma2, orthogonally_separable
+from marginflow.sectors.lemma2 import lemma2
 from marginflow.sectors.local import Kind, at_zero, local_kind
 from marginflow.sectors.patterns import charges
 
@@ -75,7 +77,7 @@ def extremal(data: Dataset, loss="logistic", weights=None, starts: int = 512, se
     if starts < 1:
         raise InputError(f"starts {starts}; give at least 1")
     X, kappa = np.asarray(data.X, np.float64), charges(data, loss, weights)
-    if by_lemma2 and data.d > 1 and (kappa != 0).all() and orthogonally_separable(data):
+    if by_lemma2 and data.d > 1 and (kappa != 0).all() and orthogonal_separability(data).status is Status.HOLDS:
         return _by_lemma2(data, X, kappa)
     by_sign, exhaustive, method = {}, True, ""
     for sign in (1, -1):

@@ -22,17 +22,3 @@ def lemma2(data: Dataset, sign: int) -> np.ndarray:
         signs = exact.dot_signs(np.broadcast_to(X[j], (len(own), data.d)), X[own])
         sigma[j] = -1 if (signs < 0).any() else 0
     return sigma
-
-
-def orthogonally_separable(data: Dataset) -> bool:
-    """Same-class products > 0 and cross products <= 0, each decided exactly (theory §1)."""
-    X = np.asarray(data.X, np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        K, size = X @ X.T, np.abs(X) @ np.abs(X).T
-    same = np.equal.outer(data.y, data.y)
-    sure = np.abs(K) > 1.01 * (data.d + 2) * exact.UNIT * size
-    if (sure & (same != (K > 0))).any():
-        return False
-    i, j = np.nonzero(~sure)
-    signs = exact.dot_signs(X[i], X[j]) if len(i) else np.zeros(0)
-    return bool(np.where(same[i, j], signs > 0, signs <= 0).all())
