@@ -72,7 +72,7 @@ def test_neurons_on_hyperplanes_need_a_slope_between_zero_and_one(degrees):
 
 
 def test_a_leaky_tie_may_use_slopes_in_its_own_interval_only():
-    """The same two points: with leak γ the tie needs w_1 = x_1 - s x_2 with γ <= s <= 1; beyond, it is not stationary."""
+    """The same two points: a leak γ allows w_1 = x_1 - s x_2 for γ <= s <= 1 and no other s."""
     for s, possible in [(0.8, True), (0.6, True), (0.3, False)]:
         X = np.array([[1.0, 0.0], [s, np.sqrt(1 - s * s)]])
         W = np.array([X[0] - s * X[1], X[1] - s * X[0]])

@@ -285,7 +285,7 @@ def test_not_separable_is_proved_exactly_or_by_enclosure(d):
 
 
 def test_what_cannot_be_proved_is_left_open():
-    """Rank 8 up to rounding, in R^30: whether rounding made these rows separable is beyond the proof, and it is said."""
+    """Rank 8 up to rounding, in R^30: rounding may have made these rows separable, and no proof decides it."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 8)) @ rng.standard_normal((8, 30))
     m = mf.margins.linear(mf.Dataset(X, rng.choice([-1.0, 1.0], 80)))
