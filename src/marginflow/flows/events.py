@@ -1,0 +1,251 @@
+"""Neurons followed through their events, given the weights of the examples.
+
+Over one step the signed weights are a known function of time, c(θ) = k0 + k1 θ + k2 θ², θ in [0, 1]; then neurons do
+not see each other, and each is carried from event to event on its own time: it meets a hyperplane, and crosses or is
+held; or the coefficient of a hyperplane that holds it reaches an end of its range, and it leaves. Between events a
+neuron moves by two exact arcs (the commutator-free Magnus rule of order 4 for a linear equation).
+"""
+
+import dataclasses
+
+import numpy as np
+
+from marginflow.flows.piecewise import SIDE, Problem, Slides, arc, slopes_of
+from marginflow.sectors.selection import SPEED_ZERO, least_velocity
+
+_GAUSS = np.array([0.5 - np.sqrt(3) / 6, 0.5 + np.sqrt(3) / 6])
+_NEAR, _FAR = 0.25 + np.sqrt(3) / 6, 0.25 - np.sqrt(3) / 6
+ROOT_STEPS = 60
+MAX_ROUNDS = 100_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Followed:
+    """Some neurons at the end of the step. events: (row, example, kind, θ); first: θ of each row's first event."""
+
+    W: np.ndarray
+    a: np.ndarray
+    sigma: np.ndarray
+    held: list[np.ndarray]
+    events: list[tuple[int, int, str, float]]
+    first: np.ndarray
+
+
+class _Group:
+    """The rows being followed, and the polynomial fields they feel under their present patterns."""
+
+    def __init__(self, problem: Problem, poly: np.ndarray, sigma: np.ndarray, held: list[np.ndarray]):
+        self.problem, self.poly = problem, poly
+        slopes = slopes_of(problem, sigma)
+        self.sigma = sigma
+        self.slides = Slides.of(problem, dict(enumerate(held)))
+        free = np.stack([(slopes * c) @ problem.X for c in poly])
+        self.pull = np.einsum("kr,mkr->mk", self.slides.dual, free[:, self.slides.neuron])
+        for m in range(len(poly)):
+            np.subtract.at(free[m], self.slides.neuron, self.pull[m][:, None] * problem.X[self.slides.example])
+        self.V = free
+
+    def at(self, W, a, start, stop, rows=slice(None)):
+        """Neurons at θ = stop from their values at θ = start."""
+        length = (stop - start)[:, None]
+        V = self.V[:, rows]
+        near, far = (V[0] + t * (V[1] + t * V[2]) for t in (start[:, None] + g * length for g in _GAUSS))
+        W, a = arc(self.problem, W, a, length * (_NEAR * near + _FAR * far))
+        return arc(self.problem, W, a, length * (_FAR * near + _NEAR * far))
+
+    def sides(self, W, rows=slice(None)):
+        """σ_k wᵀx_k/(‖w‖‖x_k‖): negative where a neuron is past a hyperplane of its pattern."""
+        problem = self.problem
+        size = np.linalg.norm(W, axis=1)
+        return self.sigma[rows] * (W @ problem.X.T) / (np.where(size > 0, size, 1.0)[:, None] * problem.norms)
+
+    def rooms(self, theta_of_row, pairs):
+        """Distance of λ_k to the nearer end of [leak, 1], per pair, times |c_k| and relative to max |c|."""
+        t = theta_of_row[self.slides.neuron[pairs]]
+        value = lambda k: k[0] + t * (k[1] + t * k[2])  # noqa: E731
+        c = value(self.poly[:, self.slides.example[pairs]])
+        pull, size = -value(self.pull[:, pairs]) * np.sign(c), np.abs(c)
+        return np.minimum(pull - self.problem.leak * size, size - pull) / np.abs(self.poly[0]).max()
+
+
+def violated(group: _Group, W, theta) -> tuple[np.ndarray, np.ndarray]:
+    """(sides < 0 beyond rounding as a mask over rows × examples, pairs whose sliding must end)."""
+    return group.sides(W) < -SIDE, group.rooms(theta, slice(None)) < -SIDE
+
+
+def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarray]) -> Followed:
+    """From θ = 0 to θ = 1; `poly` (3, n) is already multiplied by the length of the step."""
+    W, a, sigma, held = W.copy(), a.copy(), sigma.copy(), list(held)
+    theta, first = np.zeros(len(a)), np.ones(len(a))
+    events: list[tuple[int, int, str, float]] = []
+    going = np.arange(len(a))
+    for _ in range(MAX_ROUNDS):
+        group = _Group(problem, poly, sigma[going], [held[j] for j in going])
+        stop, meets, is_pair = _first_events(group, W[going], a[going], theta[going])
+        W1, a1 = group.at(W[going], a[going], theta[going], stop)
+        W[going], a[going], theta[going] = W1, a1, stop
+        for row in np.flatnonzero(meets >= 0):
+            j, k = going[row], meets[row]
+            t = stop[row]
+            c = poly[0] + t * (poly[1] + t * poly[2])
+            changes = resolve(problem, W, a, sigma, held, j, k, c)
+            first[j] = min(first[j], t)
+            events += [(int(j), int(example), kind, float(t)) for example, kind in changes]
+        going = going[meets >= 0]
+        if not len(going):
+            return Followed(W, a, sigma, held, events, first)
+    raise RuntimeError("a neuron met more hyperplanes than can be in one step")
+
+
+def _first_events(group: _Group, W, a, start):
+    """Per row: θ of its first event (1 if none), the example it meets (-1 if none), whether that ends a sliding."""
+    rows, n = group.sigma.shape
+    stop, meets = np.ones(rows), np.full(rows, -1)
+    is_pair = np.zeros(rows, bool)
+    # Looking at the middle too finds dips that are over by the end.
+    for look in (0.5, 1.0):
+        open_rows = np.flatnonzero(meets < 0)
+        if not len(open_rows):
+            break
+        hi = start + look * (1 - start)
+        _narrow(group, W, a, start, hi, stop, meets, is_pair, open_rows)
+    return stop, meets, is_pair
+
+
+def _narrow(group: _Group, W, a, start, hi, stop, meets, is_pair, live):
+    """Brings `stop` down to the first event in [start, hi] of the rows `live` that have one."""
+    slides = group.slides
+    sides0 = group.sides(W)
+    rooms0 = group.rooms(start, slice(None))
+    hi = hi.copy()
+    for _ in range(len(sides0[0]) + len(slides) + 1):
+        W1, _ = group.at(W[live], a[live], start[live], hi[live], live)
+        sides1 = group.sides(W1, live)
+        cost = np.full(len(live), np.inf)
+        pick = np.full(len(live), -1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ahead = np.where(sides1 < -SIDE, np.maximum(sides0[live], 0) / (np.maximum(sides0[live], 0) - sides1), np.inf)
+        if ahead.shape[1]:
+            pick = np.argmin(ahead, axis=1)
+            cost = ahead[np.arange(len(live)), pick]
+        ends = np.zeros(len(live), bool)
+        pair_of = np.full(len(live), -1)
+        if len(slides):
+            rooms1 = group.rooms(hi, slice(None))
+            position = {int(row): i for i, row in enumerate(live)}
+            for q in np.flatnonzero(rooms1 < -SIDE):
+                i = position.get(int(slides.neuron[q]))
+                if i is None:
+                    continue
+                r0 = max(rooms0[q], 0.0)
+                estimate = r0 / (r0 - rooms1[q])
+                if estimate < cost[i]:
+                    cost[i], pick[i], ends[i], pair_of[i] = estimate, slides.example[q], True, q
+        found = np.isfinite(cost)
+        live, pick, ends, pair_of = live[found], pick[found], ends[found], pair_of[found]
+        if not len(live):
+            return
+        root = _roots(group, W, a, start, hi, live, pick, ends, pair_of)
+        stop[live], meets[live], is_pair[live] = root, pick, ends
+        hi[live] = root
+
+
+def _roots(group: _Group, W, a, start, hi, live, pick, ends, pair_of):
+    """θ where the chosen quantity of each live row reaches 0, by bisection sped up with false position (Illinois)."""
+    problem = group.problem
+    Xk, scale = problem.X[pick], problem.norms[pick]
+    sign = group.sigma[live, pick].astype(float)
+    theta = np.array(start)
+
+    def value(t):
+        W1, _ = group.at(W[live], a[live], start[live], t, live)
+        size = np.linalg.norm(W1, axis=1)
+        g = sign * np.einsum("pr,pr->p", W1, Xk) / (np.where(size > 0, size, 1.0) * scale)
+        if ends.any():
+            theta[live] = t
+            g[ends] = group.rooms(theta, pair_of[ends])
+        return g
+
+    lo, up = start[live].copy(), hi[live].copy()
+    g_lo, g_up = np.maximum(value(lo), 0.0), value(up)
+    done = g_lo <= SIDE / 16
+    root = np.where(done, lo, up)
+    last = np.zeros(len(live), int)
+    for step in range(ROOT_STEPS):
+        if done.all():
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(step % 3 == 2, 0.5 * (lo + up), lo + (up - lo) * g_lo / (g_lo - g_up))
+        t = np.clip(np.where(np.isfinite(t), t, 0.5 * (lo + up)), lo, up)
+        g = value(t)
+        below = g < 0
+        g_up = np.where(below, g, np.where(~below & (last == 1), 0.5 * g_up, g_up))
+        g_lo = np.where(~below, g, np.where(below & (last == -1), 0.5 * g_lo, g_lo))
+        up, lo = np.where(below, t, up), np.where(below, lo, t)
+        last = np.where(below, -1, 1)
+        now = (np.abs(g) <= SIDE / 16) | (up - lo <= 4e-16)
+        root = np.where(done, root, np.where(now, t, up))
+        done |= now
+    return root
+
+
+def resolve(problem: Problem, W, a, sigma, held, j: int, k: int, c: np.ndarray) -> list[tuple[int, str]]:
+    """The pattern of neuron j just after it meets example k (in place), and what changed: (example, kind).
+
+    With s = sign(a_j) the opposed examples, s c_k < 0, contribute a concave function of w, and the velocity is the
+    admissible one of least norm (sectors/selection.py). An aligned hyperplane is crossed: both of its one-sided
+    velocities point the same way.
+    """
+    Z, before = held[j], int(sigma[j, k])
+    s = 1.0 if a[j] >= 0 else -1.0
+    crossed = k not in Z and s * c[k] >= 0
+    if crossed:
+        sigma[j, k] = -before
+        zeros = Z
+    else:
+        zeros = Z if k in Z else np.append(Z, k)
+    changes = [(k, "cross_on" if before < 0 else "cross_off")] if crossed else []
+    if len(zeros):
+        settled = settle_zeros(problem, s, sigma[j], zeros, c)
+        for i in zeros:
+            was, now = i in Z, int(settled[i])
+            if was and now:
+                changes.append((int(i), "leave"))
+            elif not was and now == 0:
+                changes.append((int(i), "enter"))
+            elif not was:
+                kind = "cross_on" if now > 0 else "cross_off"
+                if now != before:
+                    changes.append((int(i), kind))
+            sigma[j, i] = now
+        held[j] = zeros[settled[zeros] == 0]
+        if len(held[j]):
+            X = problem.X[held[j]]
+            w = W[j] - np.linalg.pinv(X) @ (X @ W[j])
+            W[j] = w * (np.linalg.norm(W[j]) / (np.linalg.norm(w) or 1.0))
+    return changes
+
+
+def settle_zeros(problem: Problem, s: float, sigma: np.ndarray, zeros: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Sector signs with those of `zeros` decided: 0 held (or moving along), ±1 leaving to that side."""
+    X, leak = problem.X, problem.leak
+    sigma = sigma.copy()
+    sigma[zeros] = 0
+    slopes = slopes_of(problem, sigma)
+    slopes[zeros] = leak
+    opposed, aligned = zeros[s * c[zeros] < 0], zeros[s * c[zeros] >= 0]
+    scale = float(np.abs(c) @ problem.norms)
+    while True:
+        rows = (1 - leak) * np.abs(c[opposed])[:, None] * X[opposed]
+        v, part = least_velocity(s * ((slopes * c) @ X), rows, scale)
+        pull = X[aligned] @ v
+        rising = aligned[(pull > SPEED_ZERO * problem.norms[aligned] * scale) & (slopes[aligned] < 1)]
+        if not len(rising):
+            break
+        slopes[rising[0]] = 1.0
+    speed = X[zeros] @ v
+    still = np.abs(speed) <= SPEED_ZERO * problem.norms[zeros] * scale
+    sigma[zeros] = np.where(still, 0, np.sign(speed))
+    sliding = opposed[(part > 0) & (part < 1)]
+    sigma[sliding] = 0
+    return sigma

@@ -1,0 +1,221 @@
+"""The late phase: groups of equal pattern carried by SciPy's BDF, rebased as they grow, watched for pattern changes.
+
+Each stretch starts from a fresh `collapsed.System` and ends when A = Σ α has grown tenfold, when a neuron meets a
+hyperplane (unless that is excluded by proof), or at the target. A pattern change is settled by the same rule as in
+the early phase and the groups are formed anew: nothing else distinguishes the collapsed flow from the coupled one.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from marginflow.flows import collapsed, events as following
+from marginflow.flows.coupled import State, assembled
+from marginflow.flows.piecewise import SIDE, Problem, Weighing, rooms
+
+GROWTH = math.log(10.0)
+ROOT_BISECTIONS = 50
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Late:
+    """The net in collapsed form at one time. still: rows of neurons that are off on all data."""
+
+    system: collapsed.System
+    still: np.ndarray
+    frame: State  # the neurons at the start of the stretch: patterns, and weights of those that are off
+    x: np.ndarray
+    s: float
+    log_time: float
+
+    def points(self) -> list[collapsed.Point]:
+        return self.system.points(self.x)
+
+    def look(self) -> Weighing:
+        return self.system.weigh(self.x)
+
+    def state(self) -> State:
+        """All neurons."""
+        problem = self.system.problem
+        W, a = self.frame.W.copy(), self.frame.a.copy()
+        for group, point in zip(self.system.groups, self.points(), strict=True):
+            W[group.rows], a[group.rows] = collapsed.scatter(group, point, problem.both)
+        return dataclasses.replace(self.frame, W=W, a=a, s=self.s, log_time=self.log_time)
+
+
+def gathered(problem: Problem, state: State) -> Late:
+    """Neurons with one pattern and one sign of a become one group."""
+    off = (state.slopes == 0).all(axis=1) | (state.a == 0) & (state.W == 0).all(axis=1)
+    moving = np.flatnonzero(~off)
+    held = state.slides.held()
+    members = []
+    if len(moving):
+        label = np.concatenate([state.sigma[moving], np.sign(state.a[moving])[:, None].astype(np.int8)], axis=1)
+        # One opaque value per row: comparing column by column would cost n passes over all neurons.
+        keys = np.ascontiguousarray(label).view(np.dtype((np.void, label.shape[1]))).ravel()
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        order = np.argsort(inverse.ravel(), kind="stable")
+        bounds = np.searchsorted(inverse.ravel()[order], np.arange(len(first) + 1))
+        for g, at in enumerate(first):
+            rows = moving[order[bounds[g] : bounds[g + 1]]]
+            members.append(collapsed.gather(problem, rows, state.sigma[moving[at]], held.get(int(rows[0]), np.zeros(0, int)),
+                                            state.slopes[rows[0]], state.W[rows], state.a[rows]))
+    still = np.zeros(len(problem.y))
+    if not problem.both:
+        # With the output layer fixed the groups' displacements start at 0: what they compute now does not move.
+        still = problem.y * state.outputs(problem)
+    system = collapsed.System(problem, members, still)
+    return Late(system, np.flatnonzero(off), state, system.start, state.s, state.log_time)
+
+
+def rebased(late: Late) -> Late:
+    """The same net and the same groups, measured from where they are now."""
+    old = late.system
+    if not old.problem.both:
+        system = collapsed.System(old.problem, list(zip(old.groups, late.points(), strict=True)), old.still)
+    else:
+        system = collapsed.System(old.problem, list(zip(old.groups, late.points(), strict=True)), old.still)
+    return dataclasses.replace(late, system=system, x=system.start)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stretch:
+    """Where a stretch ended: reason is one of grown, event, target, stop, steps, failed."""
+
+    late: Late
+    reason: str
+    steps: int
+    events: list[tuple[int, int, str, float]]
+    message: str = ""
+
+
+def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: float = -math.inf, watch: bool = True,
+            max_steps: int = 100_000, each: Callable[[Late], bool] = lambda late: False) -> Stretch:
+    """Integrates until the groups have grown tenfold or something happens. `each` sees every step; True stops."""
+    from scipy.integrate import BDF
+
+    system = late.system
+    if not system.groups:
+        return Stretch(late, "stop", 0, [], "every neuron is off on all data")
+    solver = BDF(system.rate, late.s, late.x, math.inf, rtol=rtol, atol=system.tolerances(rtol), jac=system.jacobian)
+    G, g = system.climb(late.x)
+    steps = 0
+    while steps < max_steps:
+        before = late
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                message = solver.step()
+        except (ValueError, FloatingPointError, OverflowError) as error:
+            return Stretch(before, "failed", steps, [], f"the stiff solver stopped: {error}")
+        if solver.status == "failed":
+            return Stretch(before, "failed", steps, [], f"the stiff solver stopped: {message}")
+        steps += 1
+        h = solver.t - before.s
+        G1, g1 = system.climb(solver.y)
+        when = collapsed.later(before.log_time, G, g, G1, g1, h)
+        late = dataclasses.replace(late, x=solver.y.copy(), s=float(solver.t), log_time=when)
+        if watch and _broken(late).size:
+            late, new = _at_event(before, late, solver.dense_output(), (G, g, G1, g1))
+            each(late)
+            return Stretch(late, "event", steps, new)
+        if when >= log_time or -G1 <= log_loss:
+            late = _landed(before, late, rtol, log_time, log_loss)
+            each(late)
+            return Stretch(late, "target", steps, [])
+        G, g = G1, g1
+        if each(late):
+            return Stretch(late, "stop", steps, [])
+        if late.x[-1] >= system.log_A0 + GROWTH:
+            return Stretch(rebased(late), "grown", steps, [])
+    return Stretch(late, "steps", steps, [])
+
+
+def _broken(late: Late) -> np.ndarray:
+    """Neurons past a hyperplane of their pattern, or pushed off one that holds them."""
+    problem, state = late.system.problem, late.state()
+    size = np.linalg.norm(state.W, axis=1)
+    sides = state.sigma * (state.W @ problem.X.T)
+    bad = (sides < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms).any(axis=1)
+    bad[late.still] = False
+    if len(state.slides):
+        c = late.look().c
+        gone = rooms(problem, state.slopes, state.slides, c).min(axis=0) < -SIDE * np.abs(c).max()
+        bad[state.slides.neuron[gone]] = True
+    return np.flatnonzero(bad)
+
+
+def _at_event(before: Late, after: Late, dense, climb) -> tuple[Late, list[tuple[int, int, str, float]]]:
+    """The first pattern change between two steps, by bisection on the dense output, settled and regrouped."""
+    G0, g0, _, _ = climb
+    lo, hi = before.s, after.s
+
+    def at(s):
+        return dataclasses.replace(after, x=dense(s), s=s)
+
+    for _ in range(ROOT_BISECTIONS):
+        middle = 0.5 * (lo + hi)
+        if middle in (lo, hi):
+            break
+        lo, hi = (lo, middle) if _broken(at(middle)).size else (middle, hi)
+    there = at(hi)
+    problem, system = after.system.problem, after.system
+    when = collapsed.later(before.log_time, G0, g0, *system.climb(there.x), hi - before.s) if hi > before.s else before.log_time
+    there = dataclasses.replace(there, log_time=when)
+    state, look = there.state(), there.look()
+    sigma, held = state.sigma.copy(), {j: Z for j, Z in state.slides.held().items()}
+    W, a = state.W.copy(), state.a.copy()
+    slots = [held.get(j, np.zeros(0, int)) for j in range(len(a))]
+    found = []
+    for j in _broken(there):
+        for k in _reasons(problem, state, look.c, int(j)):
+            changes = following.resolve(problem, W, a, sigma, slots, int(j), k, look.c)
+            found += [(int(j), int(i), kind, when) for i, kind in changes]
+    new = assembled(problem, W, a, sigma, {j: Z for j, Z in enumerate(slots) if len(Z)}, hi, when)
+    return gathered(problem, new), found
+
+
+def _reasons(problem: Problem, state: State, c: np.ndarray, j: int) -> list[int]:
+    """The examples whose hyperplane neuron j has passed, or one that no longer holds it."""
+    size = np.linalg.norm(state.W[j]) or 1.0
+    passed = np.flatnonzero(state.sigma[j] * (problem.X @ state.W[j]) < -SIDE * size * problem.norms)
+    if len(passed):
+        return [int(k) for k in passed]
+    pairs = state.slides.neuron == j
+    room = rooms(problem, state.slopes, state.slides, c).min(axis=0)
+    return [int(k) for k in state.slides.example[pairs & (room < -SIDE * np.abs(c).max())]][:1]
+
+
+def _landed(before: Late, after: Late, rtol: float, log_time: float, log_loss: float) -> Late:
+    """A point between two steps at the target, integrated to and not interpolated: margins of size 10⁹ leave an
+    interpolant no digits to spare."""
+    from scipy.integrate import BDF
+
+    system = before.system
+    lo, hi = before, after
+
+    def overshoot(late: Late) -> float:
+        return max(late.log_time - log_time, log_loss + system.climb(late.x)[0])
+
+    for _ in range(8):
+        if overshoot(hi) <= 1e-9 * max(1.0, abs(hi.log_time)):
+            break
+        gap = overshoot(hi) - overshoot(lo)
+        part = min(max(-overshoot(lo) / gap, 1e-3), 1.0) if gap > 0 else 0.5
+        s = lo.s + part * (hi.s - lo.s)
+        if not lo.s < s < hi.s:
+            break
+        solver = BDF(system.rate, lo.s, lo.x, s, rtol=rtol, atol=system.tolerances(rtol), jac=system.jacobian)
+        G, g = system.climb(lo.x)
+        when, x, t = lo.log_time, lo.x, lo.s
+        while solver.status == "running":
+            solver.step()
+            G1, g1 = system.climb(solver.y)
+            when = collapsed.later(when, G, g, G1, g1, solver.t - t)
+            G, g, x, t = G1, g1, solver.y.copy(), float(solver.t)
+        if solver.status == "failed":
+            break
+        middle = dataclasses.replace(lo, x=x, s=t, log_time=when)
+        lo, hi = (lo, middle) if overshoot(middle) >= 0 else (middle, hi)
+    return hi
