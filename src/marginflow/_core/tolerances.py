@@ -10,9 +10,3 @@ MARGIN_GAP = 1e-9
 
 # A row counts as a support example when its constraint value is within this of 1 (normal form y w.x >= 1).
 SUPPORT = 1e-7
-
-
-def dot_error_bound(d: int, abs_dot, eps: float = EPS):
-    """|fl(x.y) - x.y| <= gamma_d |x|.|y| with gamma_d = d u/(1 - d u), any order of summation (Higham 2002, §3.1)."""
-    unit = eps / 2
-    return d * unit / (1 - d * unit) * abs_dot
