@@ -475,10 +475,25 @@ def test_no_checkpoint(tmp_path):
         store.load_checkpoint(tmp_path / "w")
 
 
-@pytest.mark.parametrize("method", ["gd"])
-def test_a_trained_run_is_saved_whole(method, tmp_path):
+def test_a_folder_of_named_checkpoints(tmp_path):
+    run = run_of(TwoLayer(3), 2)
+    checkpoints = store.CheckpointFolder(tmp_path / "run")
+    assert checkpoints.load("chunk-0") is None
+    checkpoints.save("chunk-0", {"x": np.arange(3)}, {"of": "abc"})
+    checkpoints.save("chunk-1", {"x": np.arange(4)}, {"of": "abc"})
+    store.save(run, tmp_path / "run")  # a run may be saved where its checkpoints lie, and leaves them alone
+    assert store.load(tmp_path / "run").steps == run.steps
+    checkpoints.discard("chunk-0")
+    checkpoints.discard("chunk-0")
+    assert checkpoints.load("chunk-0") is None
+    assert checkpoints.load("chunk-1")[0]["x"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="checkpoint name"):
+        checkpoints.save("../elsewhere", {}, {})
+
+
+def test_a_trained_run_is_saved_whole(tmp_path):
     data, net = phuong2021(n=20, d=4, seed=0), TwoLayer(5)
     theta = marginflow.inits.balanced(net, data.d, 1e-2)
-    run = marginflow.train(net, theta, data, method=method, epochs=3, progress=False)
+    run = marginflow.train(net, theta, data, method="gd", epochs=3, progress=False)
     again = marginflow.load(marginflow.save(run, tmp_path / "run"))
     assert all(same(getattr(run, field.name), getattr(again, field.name)) for field in dataclasses.fields(Run))

@@ -133,6 +133,30 @@ def load_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
     return {k.removeprefix("arrays/"): v for k, v in named.items() if k.startswith("arrays/")}, meta
 
 
+@dataclasses.dataclass(frozen=True)
+class CheckpointFolder:
+    """Named checkpoints as files of one folder, which may be the folder of the run they lead to."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise InputError(f"checkpoint name '{name}'; use letters, digits, '-', '_' and '.'")
+        return Path(self.folder) / f"checkpoint-{name}.safetensors"
+
+    def save(self, name: str, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        save_checkpoint(self.path(name), arrays, meta)
+
+    def load(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """What was saved under `name`, or None if nothing was."""
+        path = self.path(name)
+        return load_checkpoint(path) if path.exists() else None
+
+    def discard(self, name: str) -> None:
+        """Forget `name`: the work it belongs to is finished and saved."""
+        self.path(name).unlink(missing_ok=True)
+
+
 def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
     h = hashlib.sha256(text.encode())
     for name in sorted(arrays):
