@@ -106,17 +106,13 @@ def _contradiction(rows: SignedRows, X: np.ndarray, data: Dataset, degree: int |
             for index in (data.positive, data.negative)
         )
         found = certificates.equal_rows(positive, negative)
-        pair = (
-            None
-            if found is None
-            else tuple(sorted((int(data.positive[found[0]]), int(data.negative[found[1]]))))
-        )
+        pair = None if found is None else (int(data.positive[found[0]]), int(data.negative[found[1]]))
     if pair is None:
         return None
     weight = np.linalg.norm(X[list(pair)] / np.abs(X[list(pair)]).max(), axis=1) ** (degree or 0)
     alpha = np.zeros(data.n)
     alpha[list(pair)] = weight[::-1] / weight.sum()
-    return pair, alpha
+    return (min(pair), max(pair)), alpha
 
 
 def f2_finite(Z) -> Margin:
