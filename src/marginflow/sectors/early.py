@@ -126,7 +126,8 @@ def path(data: Dataset, w, sign: int = 1, loss="logistic", weights=None, max_eve
         A, beta, z = float(e @ u), X @ e, X @ u
         across = float(np.linalg.norm(u - A * e))
         if A < 0 and across <= ACROSS:
-            fate = Fate.VANISHING if _pinned(X, state.zero, u) else Fate.UNDECIDED
+            held = state.zero & (state.c > 0) & (state.c < 1)
+            fate = Fate.VANISHING if _pinned(X, held, u) else Fate.UNDECIDED
             break
         meets = ~state.zero & np.where(state.on, beta < 0, beta > 0) & (np.abs(beta) > SPEED_ZERO * norms)
         if not meets.any():
@@ -168,11 +169,11 @@ def _span_part(rows: np.ndarray, w: np.ndarray) -> np.ndarray:
     return rows.T @ np.linalg.lstsq(rows.T, w, rcond=None)[0] if len(rows) else np.zeros_like(w)
 
 
-def _pinned(X: np.ndarray, zero: np.ndarray, u: np.ndarray) -> bool:
-    """Whether the hyperplanes in `zero` leave u no direction but its own within the span of the data."""
+def _pinned(X: np.ndarray, held: np.ndarray, u: np.ndarray) -> bool:
+    """Whether sliding leaves u, in the span of the data, no direction but its own."""
     inside = float(np.linalg.norm(_span_part(X, u)))
-    held = int(np.linalg.matrix_rank(X[zero])) if zero.any() else 0
-    return inside >= 1 - ACROSS and held == int(np.linalg.matrix_rank(X)) - 1
+    rank = int(np.linalg.matrix_rank(X[held])) if held.any() else 0
+    return inside >= 1 - ACROSS and rank == int(np.linalg.matrix_rank(X)) - 1
 
 
 def _fate_of_limit(X: np.ndarray, p: np.ndarray, e: np.ndarray, sign: int) -> Fate:
