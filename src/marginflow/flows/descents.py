@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from marginflow._core.provenance import provenance
 from marginflow._core.status import Outcome
 from marginflow.data.dataset import Dataset
 from marginflow.flows import monitors as watching
-from marginflow.flows.driver import Drive, restore, snapshot
+from marginflow.flows.checkpoints import Checkpoints, continued, fingerprint
+from marginflow.flows.driver import Drive, keeper, restore
+from marginflow.flows.interrupts import deferred_interrupt
 from marginflow.flows.schedules import Adaptive, schedule as named_schedule
 from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, STALLED, Plan, started, turned
 from marginflow.nets.net import Net
@@ -102,23 +104,19 @@ def targets(until: str | None) -> tuple[float, float]:
         raise InputError(f"until '{until}': {error}") from None
 
 
-Checkpoint = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
-
-
 @double
 def descend(net: Net, theta: Mapping[str, Any], data: Dataset, *, method: str = "sgd", loss: Any = "logistic",
             lr: float = 0.1, batch: int | None = None, epochs: int | None = None, until: str | None = None,
             schedule: Any = None, replacement: bool = False, precision: str = "double", seed: int = 0,
             monitors: Any = None, records: int = 256, progress: bool | None = None,
-            checkpoint: Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], None] | None = None,
-            resume: Checkpoint | None = None, options: Mapping[str, Any] | None = None) -> Run:
+            checkpoints: Checkpoints | None = None, options: Mapping[str, Any] | None = None) -> Run:
     """Train by sgd, gd, ngd or adam.
 
     lr: the step size; for ngd the step is lr/L, and lr is where the adaptive schedule begins. until: 'loss=V' or
     'log-time=V'; log-time is the log of the accumulated step sizes (for ngd of lr/L), the discrete counterpart of
     the flow's time. schedule: 'constant' (sgd, gd, adam), 'adaptive' (ngd), 'inverse-sqrt', 'chizat2020.both',
-    'chizat2020.output', or any object with their two methods. checkpoint is called with (arrays, numbers) now and
-    then and at Ctrl-C; what it was last given is what `resume` takes.
+    'chizat2020.output', or any object with their two methods. checkpoints: where the state is kept now and then and
+    at Ctrl-C; the same call with the same checkpoints goes on from there and ends with the same bits.
     """
     import jax.numpy as jnp
 
@@ -131,12 +129,15 @@ def descend(net: Net, theta: Mapping[str, Any], data: Dataset, *, method: str = 
     plan = asked.plan(net, data.n, rule)
     state = started(plan, {k: v[None] for k, v in start.items()}, [seed], [math.log(lr)], [1.0], asked.dtype)
     drive = Drive(plan, state, dict(state.theta), jnp.asarray(data.X, asked.dtype), jnp.asarray(data.y, asked.dtype),
-                  watching.monitors(monitors, net), watching.LogTimeRecorder(records), asked.steps(plan),
-                  save=None if checkpoint is None else lambda drive: checkpoint(*snapshot(drive)))
-    if resume is not None:
-        restore(drive, *resume)
-    with progress_meter(drive.steps, f"{method}", progress) as meter:
-        drive.run(meter)
+                  watching.monitors(monitors, net), watching.LogTimeRecorder(records), asked.steps(plan))
+    if checkpoints is not None:
+        of = fingerprint({**asked.options(), "schedule": repr(rule), "net": str(net), "data": data.sha256, "seed": seed,
+                          "records": records, "monitors": [m.name for m in drive.chosen]}, start)
+        drive.save = keeper(checkpoints, "run", of)
+        if (kept := continued(checkpoints, "run", of)) is not None:
+            restore(drive, *kept)
+    with progress_meter(drive.steps, method, progress) as meter, deferred_interrupt() as interrupt:
+        drive.run(interrupt, meter.to)
 
     history = {name: values if values.ndim == 1 else values[:, 0] for name, values in watching.stacked(drive.recorder.rows).items()}
     code, at, step = int(drive.state.halted[0]), int(drive.state.halted_at[0]), int(drive.state.step)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from marginflow._core.errors import InputError
-from marginflow._core.progress import Meter
 from marginflow.flows import monitors as watching
-from marginflow.flows.interrupts import deferred_interrupt
+from marginflow.flows.checkpoints import Checkpoints
+from marginflow.flows.interrupts import Interrupt
 from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, Plan, State, programs
 
 CHUNK_SECONDS = 0.25
@@ -37,35 +37,35 @@ class Drive:
     interrupted: bool = False
     previous: Any = None  # weights at the last record
 
-    def run(self, meter: Meter | None = None) -> None:
+    def run(self, interrupt: Interrupt, report: Callable[[int, str], None] = lambda step, status: None) -> None:
+        """To the end, or to the first return of the program after `interrupt` was requested."""
         advance, _ = programs()
         if not self.recorder.rows:
             self._record()
         chunk, saved = 1, time.monotonic()
-        with deferred_interrupt() as interrupt:
-            while not self._finished():
-                step, (due_step, due) = int(self.state.step), self.recorder.due()
-                stop, began = min(self.steps, due_step, step + chunk), time.monotonic()
-                self.state = advance(self.plan, self.state, self.X, self.y, stop, due)
-                step = int(self.state.step)  # waits for the program
-                seconds = time.monotonic() - began
-                if seconds < CHUNK_SECONDS / 2:
-                    chunk = min(2 * chunk, 1 << 30)
-                elif seconds > 2 * CHUNK_SECONDS:
-                    chunk = max(1, chunk // 2)
-                if self._finished() or step >= due_step or self._passed(due):
-                    self._record()
-                if meter is not None:
-                    meter.to(step, self._status())
-                interrupted = interrupt.requested
-                if self.save is not None and (interrupted or time.monotonic() - saved > SAVE_SECONDS):
-                    self.save(self)
-                    saved = time.monotonic()
-                if interrupted and not self._finished():
-                    self.interrupted = True
-                    return
+        while not self.finished:
+            step, (due_step, due) = int(self.state.step), self.recorder.due()
+            stop, began = min(self.steps, due_step, step + chunk), time.monotonic()
+            self.state = advance(self.plan, self.state, self.X, self.y, stop, due)
+            step = int(self.state.step)  # waits for the program
+            seconds = time.monotonic() - began
+            if seconds < CHUNK_SECONDS / 2:
+                chunk = min(2 * chunk, 1 << 30)
+            elif seconds > 2 * CHUNK_SECONDS:
+                chunk = max(1, chunk // 2)
+            if self.finished or step >= due_step or self._passed(due):
+                self._record()
+            report(step, self._status())
+            interrupted = interrupt.requested
+            if self.save is not None and (interrupted or time.monotonic() - saved > SAVE_SECONDS):
+                self.save(self)
+                saved = time.monotonic()
+            if interrupted and not self.finished:
+                self.interrupted = True
+                return
 
-    def _finished(self) -> bool:
+    @property
+    def finished(self) -> bool:
         return int(self.state.step) >= self.steps or not bool(np.any(np.asarray(self.state.halted) == RUNNING))
 
     def _passed(self, due: float) -> bool:
@@ -73,17 +73,15 @@ class Drive:
         return not np.any(running & (np.asarray(self.state.log_time) < due))
 
     def _record(self) -> None:
-        import jax.numpy as jnp
-
         _, observe = programs()
         state = self.state
         previous = state.theta if self.previous is None else self.previous
         measured = observe(self.plan, self.chosen, state.theta, state.gain, self.initial, previous, self.X, self.y)
         row = {"step": np.asarray(state.step), "log_time": np.asarray(state.log_time),
                **{name: np.asarray(value) for name, value in measured.items()}}
-        halted = np.asarray(state.halted)
-        finite = np.isfinite(row["margin_min"]) & (halted != DIVERGED)
-        if len(halted) == 1 and not finite.all():
+        finite = np.isfinite(row["margin_min"]) & (np.asarray(state.halted) != DIVERGED)
+        self._halt(~finite, DIVERGED)
+        if len(finite) == 1 and not finite.all():
             return  # a diverged run keeps the figures and weights of its last sound record
         for name in row.keys() - {"step", "log_time"}:
             if row[name].dtype.kind == "f":
@@ -91,11 +89,17 @@ class Drive:
         self.recorder.add(row)
         self.previous = state.theta
         if self.plan.batch is not None:
-            reached = (halted == RUNNING) & (row["log_loss"] <= self.plan.target_log_loss)
-            if reached.any():
-                self.state = state._replace(
-                    halted=jnp.where(jnp.asarray(reached), REACHED, state.halted).astype(jnp.int8),
-                    halted_at=jnp.where(jnp.asarray(reached), state.step, state.halted_at))
+            self._halt(row["log_loss"] <= self.plan.target_log_loss, REACHED)
+
+    def _halt(self, members: np.ndarray, code: int) -> None:
+        """Mark those of `members` that still run."""
+        import jax.numpy as jnp
+
+        members = members & (np.asarray(self.state.halted) == RUNNING)
+        if members.any():
+            self.state = self.state._replace(
+                halted=jnp.where(members, code, self.state.halted).astype(jnp.int8),
+                halted_at=jnp.where(members, self.state.step, self.state.halted_at))
 
     def _status(self) -> str:
         row = self.recorder.rows[-1]
@@ -113,6 +117,16 @@ def snapshot(drive: Drive) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     arrays |= {f"previous.{name}": np.asarray(value) for name, value in drive.previous.items()}
     arrays |= {f"history.{name}": value for name, value in watching.stacked(drive.recorder.rows).items()}
     return arrays, {"gap": drive.recorder.gap, "step": int(drive.state.step), "leaves": len(leaves)}
+
+
+def keeper(checkpoints: Checkpoints, name: str, of: str) -> Callable[[Drive], None]:
+    """What `Drive.save` calls: the whole state under `name`, marked with the fingerprint `of` the run."""
+
+    def save(drive: Drive) -> None:
+        arrays, numbers = snapshot(drive)
+        checkpoints.save(name, arrays, {**numbers, "of": of})
+
+    return save
 
 
 def restore(drive: Drive, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
