@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import marginflow
-from marginflow import nets
+from marginflow import nets, sectors
 from marginflow._core.arrays import double
+from marginflow.data import Dataset
 from marginflow.nets import TwoLayer
 
 Z = np.array([-np.inf, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1e-300, 1.0, np.inf])
@@ -43,13 +44,24 @@ def _through_net(net):
     return decide
 
 
-# Whatever decides the sign of a pre-activation, as a function z -> on or off. Other rooms add their own lines.
+# Two examples e_1 and -e_2: the neuron w = (z, 1) has pre-activation z, exactly, on the first.
+PAIR = Dataset([[1.0, 0.0], [0.0, -1.0]], [1, -1], "pair")
+
+
+def _finite(decide):
+    """For what refuses infinite weights: the largest finite numbers in their place."""
+    return lambda z: decide(np.column_stack([np.clip(z, -1e300, 1e300), np.ones_like(z)]))
+
+
+# Whatever decides the sign of a pre-activation, as a function z -> on or off. Every room has its lines here.
 NUMPY_DECIDERS = {
     "active": nets.active,
     "pattern": lambda z: nets.pattern(z) > 0,
     "relu's value": lambda z: nets.relu(z) > 0,
     "relu's slope": lambda z: nets.relu.slope(z, np) > 0,
     "leaky ReLU's slope": lambda z: nets.leaky(0.5).slope(z, np) > 0.5,
+    "sector of the stored w": _finite(lambda w: sectors.sector(PAIR, w, exact=True)[:, 0] > 0),
+    "G": _finite(lambda w: sectors.G(PAIR, w, weights=[1.0, 0.0]) > 0),
 }
 JAX_DECIDERS = {
     "relu differentiated": _jax_gradient(nets.relu),
@@ -67,6 +79,25 @@ def test_numpy_parts_agree(decide):
 @pytest.mark.parametrize("decide", JAX_DECIDERS.values(), ids=JAX_DECIDERS.keys())
 def test_jax_parts_agree(decide):
     assert np.array_equal(decide(NORMAL), NORMAL_ON)
+
+
+def test_a_tie_in_a_rounded_direction_is_a_tie():
+    """Where w carries rounding, a product within it is 0 in the sector, and so neither on nor off by accident."""
+    data = Dataset([[1.0, 1.0], [0.0, -1.0]], [1, -1], "oblique")
+    w = np.array([[1.0, -1.0 - 2**-52], [1.0, -1.0], [1.0, -1.0 + 2**-53]])
+    assert sectors.sector(data, w)[:, 0].tolist() == [0, 0, 0]
+    assert sectors.sector(data, w, exact=True)[:, 0].tolist() == [-1, 0, 1]
+
+
+@double
+def test_a_neuron_on_a_hyperplane_exerts_no_pull_in_a_descent():
+    """One step of gd from w = (0, 1): the example whose hyperplane holds the neuron does not move it."""
+    from marginflow.flows import train
+
+    theta = {"W": np.array([[0.0, -1.0]]), "a": np.array([-1.0])}
+    run = train(TwoLayer(1), theta, PAIR, method="gd", lr=0.1, epochs=1, progress=False)
+    assert run.theta["W"][0, 0] == 0.0
+    assert run.theta["W"][0, 1] < -1.0
 
 
 def test_pattern_is_the_sign():
