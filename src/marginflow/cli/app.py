@@ -14,7 +14,7 @@ import typer
 
 from marginflow._core.errors import InputError
 
-COMMANDS = ("demo", "info", "check", "margin", "extremal", "basins", "predict", "verify", "reproduce")
+COMMANDS = ("demo", "info", "check", "margin", "extremal", "basins", "predict", "train", "verify", "reproduce")
 
 app = typer.Typer(
     name="marginflow",

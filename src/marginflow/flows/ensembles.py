@@ -292,7 +292,7 @@ def _collected(net: Net, data: Dataset, members: Members, theta0, finished: list
     """Members of the batches that are done, in order; without the repeats of the last one."""
     parts = [(work.rows(i)[: max(0, len(members) - i * work.size)], drive) for i, drive in enumerate(finished) if drive is not None]
     if not parts:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # nothing to show yet; what was begun is in the checkpoints
     rows = np.concatenate([r for r, _ in parts])
     join = lambda of: np.concatenate([np.asarray(of(drive))[: len(r)] for r, drive in parts])  # noqa: E731
     history = _histories(parts)
@@ -302,8 +302,15 @@ def _collected(net: Net, data: Dataset, members: Members, theta0, finished: list
         net=net, data=data, members=members.take(rows), theta0={name: w[rows] for name, w in theta0.items()},
         theta={name: join(lambda d, n=name: turned(d.state.theta)[n]) for name in theta0},
         outcomes=outcomes, steps=np.where(halted == RUNNING, step, join(lambda d: d.state.halted_at)),
-        log_time=join(lambda d: d.state.log_time), log_loss=history["log_loss"][-1], history=history, options=options,
+        log_time=join(lambda d: d.state.log_time), log_loss=_last_finite(history["log_loss"]), history=history, options=options,
         complete=len(rows) == len(members), provenance=provenance(data=data.sha256))
+
+
+def _last_finite(values: np.ndarray) -> np.ndarray:
+    """Each column's last finite entry: a diverged member is quoted where it was still sound."""
+    finite = np.isfinite(values)
+    last = len(values) - 1 - np.argmax(finite[::-1], axis=0)
+    return values[last, np.arange(values.shape[1])]
 
 
 def _histories(parts) -> dict[str, np.ndarray]:
