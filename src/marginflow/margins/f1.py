@@ -22,7 +22,7 @@ from marginflow.margins.base import Margin
 from marginflow.margins.certificates_f1 import FACTOR, game_bounds, measure_from_below, weights_from_above
 from marginflow.margins.inner import degree, row_space
 
-SEARCH_GAP = 1e-3  # without a global inner maximum: stop when no start climbs above the margin by more than this
+SEARCH_GAP = 5e-3  # without a global inner maximum: stop when no start climbs above the margin by more than this
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,8 +111,8 @@ def f1(data: Dataset, bias: bool = False, activation="relu", *, neurons: int = 1
     end = search(problem.rows, y, squared, count=neurons, rounds=rounds, rng=np.random.default_rng(seed),
                  tolerance=tolerance, search_gap=search_gap, max_nodes=max_nodes)
     state = end.state
-    return problem.result(state.v, state.sign, state.mass, state.weights, end.found, end.outcome, "", end.steps,
-                          starts=state.v @ problem.basis.T, max_nodes=max_nodes, globally=end.upper is not None)
+    return problem.result(state.v, state.sign, state.mass, end.weights, end.found, end.outcome, "", end.steps,
+                          starts=state.v @ problem.basis.T, max_nodes=max_nodes, globally=end.provable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

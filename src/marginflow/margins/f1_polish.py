@@ -13,19 +13,21 @@ a proposal: the caller keeps it if the measured margin or gap is better.
 
 import numpy as np
 
-TIE = 1e-5  # |cos(x_i, v_k)| below this puts neuron k on the hyperplane of row i
-ACTIVE = 1e-5  # share of the largest weight above which a row is taken as active
 STEPS = 8
 
 
-def polish(v: np.ndarray, sign: np.ndarray, weights: np.ndarray, X: np.ndarray, y: np.ndarray):
-    """(v, weights) after Newton, or None where the equations have no nearby solution with α >= 0."""
-    rows = np.flatnonzero(weights > ACTIVE * weights.max())
+def polish(v: np.ndarray, sign: np.ndarray, weights: np.ndarray, X: np.ndarray, y: np.ndarray, width: float = 1e-5):
+    """(v, weights) after Newton, or None where the equations have no nearby solution with α >= 0.
+
+    `width` is the reading of the interior-point solution: |cos(x_i, v_k)| below it puts neuron k on the hyperplane of
+    row i, and weights below that share of the largest are taken as zero.
+    """
+    rows = np.flatnonzero(weights > width * weights.max())
     if not len(rows) or not len(v):
         return None
     v = v / np.linalg.norm(v, axis=1).sum()
     cosine = (X @ v.T) / (np.linalg.norm(X, axis=1)[:, None] * np.linalg.norm(v, axis=1))
-    tied = np.abs(cosine) < TIE
+    tied = np.abs(cosine) < width
     frames = [_complement(X[tied[:, k]]) for k in range(len(v))]
     if any(frame.shape[1] == 0 for frame in frames):
         return None

@@ -19,14 +19,15 @@ from marginflow.margins.f1_program import masses, patterned
 from marginflow.margins.inner import reachable
 from marginflow.margins.inner_ascent import climb, values
 
-NEGLIGIBLE = 1e-9  # share of the mass below which a neuron leaves the master
+EXACT, ROUGH = (1e-9, 1e-9), (1e-8, 1e-5)  # (accuracy of the pattern program, share of mass below which a neuron leaves)
 SAME = 1e-6  # distance of two unit directions of one sign, below which they are one neuron
 STARTS = 200  # random starts of one pricing
-OFFERS = 30  # neurons that enter per round and sign, at most
+OFFERS = 15  # neurons that enter per round and sign, at most
 OFFER_COSINE = 0.99  # and no two of them closer than this
 POOL = 400  # directions the linear master keeps
-SWITCH = 3  # rounds without a rise after which the linear master takes over
-PATIENCE = 8  # and after which the search gives up
+CHECK = 1e-3  # relative gap below which the global maximum is asked for
+SWITCH = 3  # rounds without progress on either side after which the linear master takes over
+PATIENCE = 10  # and after which the search gives up
 
 
 class State(NamedTuple):
@@ -41,11 +42,13 @@ class State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Where the search ended: its last state, what pricing found for its α, and the proved bound if there is one."""
+    """Where the search ended: the best state, the best weights and what pricing found for them, and whether a
+    proof of the maximum is in reach."""
 
     state: State
+    weights: np.ndarray
     found: float
-    upper: float | None
+    provable: bool
     outcome: Outcome
     steps: int
 
@@ -54,9 +57,9 @@ def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: i
            tolerance: float, search_gap: float, max_nodes: int | None) -> Found:
     """Rows X in coordinates of their span, of size about 1.
 
-    `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere. With a proof in reach each state is
-    polished, and when that does not close the interval the linear master takes over: its α is a vertex, exact to the
-    last digits, which an interior point is not.
+    `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere. The best measure and the best weights are
+    kept apart: they need not come from the same round. Where a proof is in reach and the pattern program's accuracy is used
+    up, the linear master takes over: its α is a vertex, exact to the last digits, which an interior point is not.
     """
     first = descend(X, y, max(count, 2), rng, squared=squared)
     length = np.linalg.norm(first.u, axis=1)
@@ -64,42 +67,43 @@ def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: i
     program = masses(_features(v, sign, X, y, squared))
     used = program.mass > 0
     v, sign = v[used], sign[used]
-    state = _linear_master(v, sign, X, y, True) if squared else _pattern_master(v, sign, program.mass[used], X, y)
+    state = (_linear_master(v, sign, X, y, True) if squared
+             else _pattern_master(v, sign, program.mass[used], X, y, EXACT if reachable(X, y, False) else ROUGH))
     state = state if squared else _polished(state, X, y)
     floor = 1e-13 * float(np.linalg.norm(X, axis=1).max()) ** (2 if squared else 1)
     activation = "srelu" if squared else "relu"
-    linear, stuck = squared, 0
+    best, dual, stuck = state, (np.inf, state.weights, state.v), 0
     with progress(rounds, "F1 margin") as meter:
         for steps in range(rounds + 1):
             on = state.weights > 0
             provable = reachable(X[on], y[on], squared)
             gap = tolerance / 4 if provable else search_gap
-            new_v, new_sign, found = _price(state, X, y, squared, rng)
-            upper, closed = None, found <= state.value * (1 + gap) + floor
-            last = steps == rounds or stuck >= PATIENCE
-            if provable and (closed or last or not len(new_v)):
-                upper, both = weights_from_above(X, y, state.weights, activation, tolerance=tolerance / 4,
-                                                 starts=state.v, max_nodes=max_nodes)
+            new_v, new_sign, found = _price(state, X, y, squared, rng, best.value)
+            if provable and found <= best.value * (1 + CHECK) + floor:
+                # Climbing may have missed the maximum: the proof decides, and its directions join the offers.
+                both = weights_from_above(X, y, state.weights, activation, tolerance=tolerance / 4, starts=state.v,
+                                          max_nodes=max_nodes)[1]
                 found = max(found, *(one.value for one in both))
-                closed = found <= state.value * (1 + gap) + floor
                 new_v = np.concatenate([new_v, [one.direction for one in both]])
                 new_sign = np.concatenate([new_sign, [1.0, -1.0]])
-            if closed or last or not len(new_v):
-                outcome = Outcome.CONVERGED if closed else Outcome.STALLED if stuck >= PATIENCE else Outcome.MAX_STEPS
-                return Found(state, found, upper, outcome, steps)
+            narrower = found < dual[0] * (1 - gap / 10)
+            dual = min(dual, (found, state.weights, state.v), key=lambda one: one[0])
+            closed = dual[0] <= best.value * (1 + gap) + floor
+            if closed or steps == rounds or stuck >= PATIENCE or not len(new_v):
+                outcome = Outcome.CONVERGED if closed else Outcome.MAX_STEPS if steps == rounds else Outcome.STALLED
+                return Found(best, dual[1], dual[0], provable, outcome, steps)
             v, sign = np.concatenate([state.v, new_v]), np.concatenate([state.sign, new_sign])
-            if linear:
-                following = _linear_master(v, sign, X, y, squared, state.value)
+            if squared or (provable and stuck >= SWITCH):
+                state = _linear_master(v, sign, X, y, squared, best.value)
             else:
                 share = np.full(len(new_v), state.mass.mean() * 1e-3)
-                following = _pattern_master(v, sign, np.concatenate([state.mass, share]), X, y)
-                following = _polished(following, X, y) if provable else following
-            rise = following.value - state.value
-            stuck = 0 if rise > gap / 100 * state.value else stuck + 1
-            linear = linear or (provable and stuck >= SWITCH)
-            state = following if rise > 0 or linear else state._replace(weights=following.weights)
+                state = _pattern_master(v, sign, np.concatenate([state.mass, share]), X, y,
+                                        EXACT if provable else ROUGH)
+                state = _polished(state, X, y) if provable else state
+            stuck = 0 if narrower or state.value > best.value * (1 + gap / 10) else stuck + 1
+            best = state if state.value > best.value else best
             kappa = FACTOR[squared]
-            meter.advance(1, f"margin {kappa * state.value:.5g}, dual {kappa * found:.5g} (scaled rows)")
+            meter.advance(1, f"margin {kappa * best.value:.5g}, dual {kappa * dual[0]:.5g} (scaled rows)")
     raise AssertionError("unreachable: the last round returns")
 
 
@@ -118,48 +122,59 @@ def _linear_master(v, sign, X, y, squared, level=None) -> State:
     return State(v[keep], sign[keep], program.mass[keep], program.weights, program.value, program.outcome)
 
 
-def _pattern_master(v, sign, mass, X, y) -> State:
-    """The pattern program on these neurons; duplicates merged, unused ones dropped."""
-    solved = patterned(v * np.maximum(mass, 1e-12)[:, None], sign, X, y)
+def _pattern_master(v, sign, mass, X, y, accuracy: tuple[float, float]) -> State:
+    """The pattern program on these neurons; neurons of one pattern added up before and after, unused ones dropped."""
+    u, sign = _merged(v * np.maximum(mass, 1e-12)[:, None], sign, X, y)
+    solved = patterned(u, sign, X, y, tolerance=accuracy[0])
     length = np.linalg.norm(solved.v, axis=1)
-    keep = length > NEGLIGIBLE * length.sum()
+    keep = length > accuracy[1] * length.sum()
     if not keep.any():
-        return State(v, sign, mass, solved.weights, -np.inf, solved.outcome)
-    u, sign, mass = solved.v[keep], sign[keep], length[keep]
-    group = _groups(u / mass[:, None], sign)
-    merged = np.zeros((group.max() + 1, u.shape[1]))
-    np.add.at(merged, group, u)
-    mass = np.linalg.norm(merged, axis=1)
-    sign = sign[np.unique(group, return_index=True)[1]]
-    u, mass = merged / mass[:, None], mass / mass.sum()
+        return State(v, np.ones(len(v)), mass, solved.weights, -np.inf, solved.outcome)
+    u, sign = _merged(solved.v[keep], sign[keep], X, y)
+    mass = np.linalg.norm(u, axis=1)
+    u, mass = u / mass[:, None], mass / mass.sum()
     value = float((_features(u, sign, X, y, False) @ mass).min())
     return State(u, sign, mass, solved.weights, value, solved.outcome)
 
 
+def _merged(v, sign, X, y) -> tuple[np.ndarray, np.ndarray]:
+    group = _groups(v / np.linalg.norm(v, axis=1, keepdims=True), sign, X, y)
+    total = np.zeros((group.max() + 1, v.shape[1]))
+    np.add.at(total, group, v)
+    return total, sign[np.unique(group, return_index=True)[1]]
+
+
 def _polished(state: State, X, y) -> State:
-    """The state after Newton where that gives no smaller margin, within rounding."""
-    proposal = polish(state.v * state.mass[:, None], state.sign, state.weights, X, y)
-    if proposal is None:
-        return state
-    v, weights = proposal
-    length = np.linalg.norm(v, axis=1)
-    if not (length > 0).all():
-        return state
-    u, mass = v / length[:, None], length / length.sum()
-    value = float((_features(u, state.sign, X, y, False) @ mass).min())
-    if not value > state.value * (1 - 1e-12):
-        return state
-    return State(u, state.sign, mass, weights, value, state.outcome)
+    """The state after Newton, with the first reading of ties and active rows that gives no smaller margin."""
+    for width in (1e-5, 1e-4, 1e-6, 1e-3):
+        proposal = polish(state.v * state.mass[:, None], state.sign, state.weights, X, y, width)
+        if proposal is None:
+            continue
+        v, weights = proposal
+        length = np.linalg.norm(v, axis=1)
+        if not (length > 0).all():
+            continue
+        u, mass = v / length[:, None], length / length.sum()
+        value = float((_features(u, state.sign, X, y, False) @ mass).min())
+        if value > state.value * (1 - 1e-12):
+            return State(u, state.sign, mass, weights, value, state.outcome)
+    return state
 
 
-def _groups(u: np.ndarray, sign: np.ndarray) -> np.ndarray:
-    """Label of the cluster each neuron falls in: same sign, within SAME of the cluster's first member."""
-    near = (np.linalg.norm(u[:, None] - u[None], axis=2) <= SAME) & (sign[:, None] == sign[None])
-    leader = near.argmax(axis=1)
+def _groups(v: np.ndarray, sign: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Label of the group of each neuron: one sign and one pattern on the rows it gains from, or one direction.
+
+    Adding up such neurons never lowers a margin: the gains are linear on the pattern, the losses -ρ are superadditive,
+    and the norm of a sum is at most the sum of norms.
+    """
+    pattern = np.packbits((X @ v.T > 0).T & (sign[:, None] == y[None, :]), axis=1)
+    same = np.unique(np.column_stack([sign > 0, pattern]), axis=0, return_inverse=True)[1].ravel()
+    near = (np.linalg.norm(v[:, None] - v[None], axis=2) <= SAME) & (sign[:, None] == sign[None])
+    leader = same[near.argmax(axis=1)]
     return np.unique(leader, return_inverse=True)[1]
 
 
-def _price(state: State, X, y, squared, rng) -> tuple[np.ndarray, np.ndarray, float]:
+def _price(state: State, X, y, squared, rng, level: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Local maxima of ±Σ α_i y_i φ(cᵀx_i) above the margin, best first and apart from each other; the best value."""
     offers, signs, top = [np.empty((0, X.shape[1]))], [np.empty(0)], 0.0
     for s in (1.0, -1.0):
@@ -170,7 +185,7 @@ def _price(state: State, X, y, squared, rng) -> tuple[np.ndarray, np.ndarray, fl
         top = max(top, float(g.max()))
         taken: list[int] = []
         for j in np.argsort(-g, kind="stable"):
-            if g[j] <= state.value or len(taken) == OFFERS:
+            if g[j] <= level or len(taken) == OFFERS:
                 break
             if not taken or (c[taken] @ c[j]).max() < OFFER_COSINE:
                 taken.append(int(j))
