@@ -74,9 +74,7 @@ def rows(large: bool = False) -> list[dict[str, object]]:
         answer = orthogonal_separability(data)
         seconds = fastest(lambda data=data: orthogonal_separability(data))
         scan = fastest(lambda data=data: blocked_scan(data))
-        table.append({"data": data.name, "n": data.n, "d": data.d, "dtype": str(data.X.dtype), "status": answer.status.value,
-                      "pairs_examined": answer.witness["pairs_examined"], "seconds": seconds, "scan_seconds": scan,
-                      "speedup": scan / seconds})
+        table.append({**_about(data, answer), "seconds": seconds, "scan_seconds": scan, "speedup": scan / seconds})
     if large:
         clean = orthants(1_000_000, 50)
         broken, pair = planted(clean)
@@ -84,17 +82,22 @@ def rows(large: bool = False) -> list[dict[str, object]]:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             answer = orthogonal_separability(data)
             used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-            table.append({"data": data.name, "n": data.n, "d": data.d, "dtype": str(data.X.dtype), "status": answer.status.value,
-                          "rows": answer.witness.get("rows"), "planted": list(pair) if data is broken else None,
-                          "pairs_examined": answer.witness["pairs_examined"], "seconds": answer.seconds, "peak_mb": used})
+            table.append({**_about(data, answer), "rows": answer.witness.get("rows"), "seconds": answer.seconds,
+                          "planted": list(pair) if data is broken else None, "peak_mb": used})
     return table
+
+
+def _about(data: mf.Dataset, answer) -> dict[str, object]:
+    return {"data": data.name, "n": data.n, "d": data.d, "dtype": str(data.X.dtype), "status": answer.status.value,
+            "pairs_examined": answer.witness["pairs_examined"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also n = 1,000,000, d = 50, with and without a planted violation")
+    parser.add_argument("--large", action="store_true", help="also a million rows, with and without a planted violation")
     for row in rows(parser.parse_args().large):
-        print("  ".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in row.items()))
+        cells = (f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in row.items())
+        print("  ".join(cells))
 
 
 if __name__ == "__main__":

@@ -163,8 +163,12 @@ def _position(data: Dataset, condition: Condition) -> bool:
 
 
 def _span(data: Dataset, condition: Condition) -> bool:
-    """The margin's interval from w and α, the rows that it lets touch the margin, and the ranks of both sets of rows."""
+    """The margin's interval from w and α, the rows that it lets touch the margin, and the ranks of both sets of rows.
+
+    A class without w must have 0 in its hull.
+    """
     from marginflow.conditions.support_span import may_touch, rank
+    from marginflow.margins.certificates import gordan as zero_in_hull
     from marginflow.margins.certificates import margin_from_above, margin_from_below
     from marginflow.margins.rows import signed_rows
 
@@ -172,6 +176,12 @@ def _span(data: Dataset, condition: Condition) -> bool:
     for kind, rows in (("positive", data.positive), ("negative", data.negative)):
         side = condition.witness[kind]
         if side["rank"] is None:
+            continue
+        if side["w"] is None:
+            on = np.asarray(side["alpha_rows"])
+            if not np.isin(on, rows).all() or zero_in_hull(np.asarray(data.X[on], np.float64)) is None:
+                return False
+            short += 1
             continue
         signed, alpha = signed_rows(data, kind, False), np.zeros(data.n)
         alpha[side["alpha_rows"]] = side["alpha"]

@@ -116,7 +116,10 @@ def _duplicates(data: Dataset, ruled_out: list[str]) -> list[int] | None:
 
 
 def _parallel(data: Dataset, ruled_out: list[str]) -> list[int] | None:
-    """Two rows on a line through 0. Compared modulo a prime after division by the first entry that is not 0."""
+    """Two rows on a line through 0: three points, which d = 1 does not forbid. Compared modulo a prime after division
+    by the first entry that is not 0."""
+    if data.d < 2:
+        return None
     for i, j in _equal_hashes(data, lambda block: _direction(exact.residues(block))):
         if exact.dependence(data.X[[i, j]]) is not None:
             return [i, j, -1]

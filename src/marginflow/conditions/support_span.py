@@ -3,6 +3,7 @@
 import numpy as np
 
 from marginflow._core.status import Status, conjunction
+from marginflow._core.tolerances import SUPPORT
 from marginflow.conditions.base import Condition, timed
 from marginflow.conditions.unit_rows import norms, unit_rows
 from marginflow.data.dataset import Dataset
@@ -17,8 +18,9 @@ def support_span(data: Dataset) -> Condition:
     """measured: the smaller of the two ranks; threshold: d.
 
     slack: smallest singular value of the unit support examples over the largest when they span, (rank - d)/d when
-    they do not. Which rows are support examples is known up to the certified interval of the margin: rows that may
-    touch the margin bound the rank from above, rows within the support tolerance give the rank that is reported.
+    they do not (rank 0 where 0 is in the hull of a class, so that no max-margin vector exists). Which rows are
+    support examples is known up to the certified interval of the margin: rows that may touch the margin bound the
+    rank from above, rows within the support tolerance give the rank that is reported.
     """
     from marginflow.margins import negative, positive
 
@@ -33,11 +35,16 @@ def support_span(data: Dataset) -> Condition:
     least = min(ranks)
     slack = min(side["smallest_ratio"] for side in sides.values()) if least == data.d else (least - data.d) / data.d
     notes = (f"rank counts singular values above {RANK_TOLERANCE:g} of the largest; support examples are those whose "
-             f"constraint is within {sides['positive']['support_tolerance']:g} of equality",)
+             f"constraint is within {SUPPORT:g} of equality",)
+    notes += tuple(f"{name} class: {side['message']}" for name, side in sides.items() if "message" in side)
     return Condition("support_span", status, float(least), float(data.d), slack, witness, notes=notes)
 
 
 def _side(data: Dataset, margin, rows: np.ndarray) -> dict:
+    if margin.separable is False:
+        weighted = np.flatnonzero(margin.dual)
+        return {"status": Status.FAILS, "rank": 0, "message": f"no such vector exists: {margin.message}", "w": None,
+                "smallest_ratio": 0.0, "alpha_rows": weighted, "alpha": margin.dual[weighted]}
     if not margin.certified or margin.vector is None:
         return {"status": Status.UNDECIDED, "rank": None, "message": margin.message or margin.outcome.value}
     found, values = rank(data.X[margin.support])
