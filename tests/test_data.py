@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 import marginflow as mf
 from marginflow._core.errors import InputError
 from marginflow.data import dataset as dataset_module
-from marginflow.data import npfiles, spool
+from marginflow.data import npfiles, spool, tables
 
 FORMATS = ["npz", "npz-compressed", "npz-fortran", "npy", "csv", "parquet"]
 
@@ -299,6 +299,8 @@ def small_memory(monkeypatch):
     monkeypatch.setattr(spool, "MEMORY_BYTES", 2**20)
     monkeypatch.setattr(dataset_module, "BLOCK_BYTES", 2**18)
     monkeypatch.setattr(npfiles, "BLOCK_BYTES", 2**18)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 2**10)
+    monkeypatch.setattr(tables, "CSV_BYTES", 2**18)
 
 
 @pytest.mark.parametrize("kind", ["npz", "npz-compressed", "npy", "csv", "parquet"])
@@ -309,9 +311,7 @@ def test_a_large_file_is_mapped_not_held(kind, small_memory, tmp_path):
     whole = mf.Dataset(X, y).sha256
     del X
     found = []
-    # a 16384-row batch of a table is 5 MB here, and its conversion holds a few of them
-    allowed = size // 2 if kind not in ("csv", "parquet") else 2 * size
-    assert peak_of(lambda: found.append(mf.data.load(str(path)))) < allowed
+    assert peak_of(lambda: found.append(mf.data.load(str(path)))) < size // 2
     assert isinstance(found[0].X, np.memmap)
     assert peak_of(lambda: found.append(found[0].sha256)) < size // 2
     assert found[1] == whole

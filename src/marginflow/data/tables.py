@@ -18,6 +18,7 @@ from marginflow.data.numbers import as_float, place, refuse_bad_rows
 from marginflow.data.spool import gather
 
 BATCH_ROWS = 2**14
+CSV_BYTES = 2**21  # of text at a time
 Block = tuple[np.ndarray, np.ndarray]
 
 
@@ -156,7 +157,7 @@ def _arrow_csv(path: Path, header: list[str], label: str) -> Iterator[Block]:
         raise _Unreadable from None
     types = {name: pa.string() if name == label else pa.float64() for name in header}
     convert = pc.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False)
-    read = pc.ReadOptions(column_names=header, skip_rows_after_names=0, block_size=2**23)
+    read = pc.ReadOptions(column_names=header, skip_rows_after_names=0, block_size=CSV_BYTES)
     try:
         with open(path, "rb") as file, progress(path.stat().st_size, f"reading {path.name}") as meter:
             _skip_first_line(file)
