@@ -187,6 +187,13 @@ def test_equality_is_decided_exactly():
     assert near_orthogonality(mf.Dataset([x, z], [1, -1])).status == "fails"
 
 
+def test_rows_beyond_float_range_of_each_other():
+    data = mf.Dataset([[1e300, 0.0], [0.0, 1e-300], [1e300, 1e-300]], [1, -1, 1])
+    for constant in near.CONSTANTS:
+        condition = near_orthogonality(data, constant)
+        assert (condition.status, condition.slack) == ("fails", -1.0)
+
+
 def test_orthogonal_rows_hold_without_bound():
     condition = near_orthogonality(mf.Dataset(np.eye(4), [1, 1, -1, -1]))
     assert (condition.status, condition.measured, condition.slack) == ("holds", np.inf, np.inf)
@@ -278,6 +285,13 @@ def test_undecided_says_what_was_ruled_out():
     said = " ".join(condition.witness["ruled_out"])
     assert all(text in said for text in ("equal rows", "line through 0", "three rows", "rank", "sampled"))
     assert not certificates.recheck(mf.Dataset(np.eye(2), [1, -1]), condition)
+
+
+def test_more_subsets_than_floats():
+    n, d = 1500, 400
+    condition = general_position(mf.Dataset(scattered(n, d), np.where(np.arange(n) % 2 == 0, 1, -1)))
+    assert condition.status == "undecided"
+    assert condition.witness["log10_subsets"] > 308
 
 
 def test_fewer_rows_than_dimensions_are_one_subset():

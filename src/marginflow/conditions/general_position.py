@@ -65,12 +65,14 @@ def _fails(data: Dataset, size: int, rows: list[int]) -> Condition:
 
 
 def _enumerate(data: Dataset, size: int, ruled_out: list[str]) -> Condition:
-    count = math.comb(data.n + 1, size)
-    if count * size**2 * (data.d + 1) > WORK:
+    n = data.n + 1  # with 0; the number of subsets may lie far outside float range
+    log10_count = (math.lgamma(n + 1) - math.lgamma(size + 1) - math.lgamma(n - size + 1)) / math.log(10)
+    if log10_count + math.log10(size**2 * (data.d + 1)) > math.log10(WORK):
         listed = tuple(f"ruled out: {text}" for text in ruled_out)
-        witness = {"subsets": count, "ruled_out": ruled_out}
+        witness = {"log10_subsets": log10_count, "ruled_out": ruled_out}
         return Condition("general_position", Status.UNDECIDED, None, float(size), None, witness,
-                         notes=(f"{count:.3g} subsets of {size} points are too many to decide", *listed))
+                         notes=(f"about 10^{log10_count:.0f} subsets of {size} points are too many to decide", *listed))
+    count = math.comb(n, size)
     H = homogeneous(data, [*range(data.n), -1])
     ratio = math.inf
     with progress(count, "subsets of points") as meter:

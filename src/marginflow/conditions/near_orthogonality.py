@@ -56,7 +56,7 @@ def near_orthogonality(data: Dataset, constant: str = "frei2022.flow", leak: flo
         notes = ("the scan ended at the first pair that refutes the condition: measured and slack are upper bounds",)
     if status is Status.UNDECIDED:
         notes += (f"both sides agree to rounding on more than {CLOSE} rows or pairs",)
-    C = float(sides.C)
+    C = exact.nearest(sides.C)
     return Condition("near_orthogonality", status, ratio, C, ratio / C - 1, witness, notes=notes)
 
 
@@ -114,6 +114,8 @@ class _Scan:
     def status(self) -> Status | None:
         """The status if the error bounds decide it. Both sides as R_min⁴ against C n R_max² max|x_iᵀx_j|."""
         least, most = float(self.squared[self.shortest]), float(self.squared[self.longest])
+        if least < 2.0**-900:  # the scaled rows differ by more than float range: no bound covers underflow
+            return None
         C = float(self.bound(self.leak, Fraction(most) / Fraction(least)))
         room = 8 * self.relative  # two squared norms on each side, C(R²), and a few roundings
         right = C * self.data.n * most
