@@ -180,6 +180,8 @@ class _Problem:
 
         `prove`: options of the global inner maximum; `globally=False` leaves the upper bound out.
         """
+        used = mass > 0
+        v, sign, mass = v[used], sign[used], mass[used]
         c = v @ self.basis.T
         c /= np.linalg.norm(c, axis=1, keepdims=True)
         order = np.argsort(-mass, kind="stable")
