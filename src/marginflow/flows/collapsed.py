@@ -43,6 +43,8 @@ class Group:
     a0: np.ndarray
     W0: np.ndarray
     spread: np.ndarray  # Q, (columns of T, neurons)
+    excess: float  # Σ a_j² - ‖w_j‖², conserved; 0 for balanced nets
+    form: np.ndarray  # N at the start: see `drift`
 
     @property
     def columns(self) -> int:
@@ -76,14 +78,32 @@ def gather(problem: Problem, rows, sigma, held, slopes, W, a) -> tuple[Group, Po
     alpha, r = float(a @ a), problem.r
     none = np.zeros((0, len(rows)))
     if not problem.both:
-        return Group(rows, sigma, held, project, see, a, W, none), Point(np.zeros(r), math.log(alpha), np.zeros((r + 1, 0)))
+        return (Group(rows, sigma, held, project, see, a, W, none, 0.0, np.zeros((0, 0))),
+                Point(np.zeros(r), math.log(alpha), np.zeros((r + 1, 0))))
     beta = a @ W
     T = np.zeros((r + 1, 0))
     if len(rows) > 1:
         pairs = np.concatenate([W - np.outer(a, beta / alpha), (a / math.sqrt(alpha))[:, None]], axis=1)
         Q, R = np.linalg.qr(pairs)
         none, T = Q.T, R.T
-    return Group(rows, sigma, held, project, see, a, W, none), Point(beta, math.log(alpha), T)
+    excess = float(np.sum(a * a - np.einsum("pr,pr->p", W, W)))
+    point = Point(beta, math.log(alpha), T)
+    return Group(rows, sigma, held, project, see, a, W, none, excess, _lorentz(point)), point
+
+
+def _lorentz(point: Point) -> np.ndarray:
+    """N with a_i a_j - w_iᵀw_j = Q_iᵀ N Q_j: by w = δ + a e and a = √α ν, from T."""
+    e, root = point.e, math.exp(0.5 * point.log_alpha)
+    delta, nu = point.T[:-1], root * point.T[-1]
+    mixed = np.outer(nu, e @ delta)
+    return (1 - float(e @ e)) * np.outer(nu, nu) - mixed - mixed.T - delta.T @ delta
+
+
+def drift(group: Group, point: Point) -> float:
+    """How much any a_i a_j - w_iᵀw_j of the group has changed, relative to α. WWᵀ - aaᵀ is conserved by the flow."""
+    if not group.columns:
+        return abs(group.excess - math.exp(point.log_alpha) * (1 - float(point.e @ point.e))) * math.exp(-point.log_alpha)
+    return float(np.linalg.norm(_lorentz(point) - group.form, 2)) * math.exp(-point.log_alpha)
 
 
 def scatter(group: Group, point: Point, both: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -185,7 +205,10 @@ class System:
             beta = A * b + x[at : at + r]
             if self.problem.both:
                 T = x[at + r + 1 : at + r + 1 + (r + 1) * g.columns].reshape(r + 1, g.columns)
-                found.append(Point(beta, float(x[at + r] + x[-1]), T))
+                # α from the conserved Σ(a² - ‖w‖²) = α - tr D - ‖β‖²/α, which β and D know better than ω does
+                half = 0.5 * (float(np.sum(T[:-1] ** 2)) + g.excess)
+                alpha = half + math.hypot(half, float(np.linalg.norm(beta)))
+                found.append(Point(beta, math.log(alpha) if alpha > 0 else float(x[at + r] + x[-1]), T))
             else:
                 found.append(Point(beta, math.log(mass / self.problem.gain), np.zeros((r + 1, 0))))
         return found

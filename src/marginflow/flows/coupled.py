@@ -39,6 +39,13 @@ class State:
         return outputs(problem, self.W, self.a, self.slopes)
 
 
+def imbalance(state: State) -> float:
+    """max |a_j² - ‖w_j‖²| relative to max ‖(w_j, a_j)‖²."""
+    w2, a2 = np.einsum("pr,pr->p", state.W, state.W), state.a**2
+    size = float((a2 + w2).max())
+    return float(np.abs(a2 - w2).max()) / size if size > 0 else 0.0
+
+
 def outputs(problem: Problem, W, a, slopes) -> np.ndarray:
     return problem.gain * (a @ (slopes * (W @ problem.X.T)))
 

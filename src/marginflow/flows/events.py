@@ -205,6 +205,15 @@ def resolve(problem: Problem, W, a, sigma, held, j: int, k: int, c: np.ndarray) 
     else:
         zeros = Z if k in Z else np.append(Z, k)
     changes = [(k, "cross_on" if before < 0 else "cross_off")] if crossed else []
+    if not crossed and len(zeros) == 1 and before != 0:
+        # One opposed hyperplane: it is crossed if the velocities on both of its sides point the same way
+        slopes = slopes_of(problem, sigma[j])
+        slopes[k] = 0.0
+        pull = s * float((slopes * c) @ (problem.X @ problem.X[k]))
+        size = abs(c[k]) * problem.norms[k] ** 2
+        if (pull < problem.leak * size) if before > 0 else (pull > size):
+            sigma[j, k] = -before
+            return [(k, "cross_off" if before > 0 else "cross_on")]
     if len(zeros):
         settled = settle_zeros(problem, s, sigma[j], zeros, c)
         for i in zeros:

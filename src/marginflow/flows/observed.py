@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marginflow.flows.coupled import State
+from marginflow.flows import collapsed
+from marginflow.flows.coupled import State, imbalance
 from marginflow.flows.late_phase import Late
 from marginflow.flows.piecewise import Problem, Weighing
 
@@ -48,8 +49,8 @@ def of_state(problem: Problem, state: State, look: Weighing, axes: Axes, still_n
         if rows.any():
             parts[sign] = [(0.0, np.zeros(problem.r), W[rows].T @ W[rows])]
     a2 = a * a
+    gap = imbalance(state)
     total = float(norms.sum() + still_norm2 + (a2.sum() if problem.both else 0.0))
-    gap = float(np.abs(a2 - norms).max() / max(float((a2 + norms).max()), 1e-300))
     return _row(problem, look, W.T @ W, total, still_norm2, parts, axes, gap, state.s, state.log_time)
 
 
@@ -59,7 +60,7 @@ def of_late(problem: Problem, late: Late, axes: Axes, still_norm2: float) -> dic
     gram = W0.T @ W0
     total = float(np.trace(gram)) + still_norm2 + (float(a0 @ a0) if problem.both else 0.0)
     parts: dict[int, list] = {1: [], -1: []}
-    gap = 0.0
+    gap = late.start_gap
     for group, point in zip(late.system.groups, points, strict=True):
         alpha = math.exp(point.log_alpha)
         if problem.both:
@@ -72,7 +73,8 @@ def of_late(problem: Problem, late: Late, axes: Axes, still_norm2: float) -> dic
         total += float(np.trace(piece)) + (alpha if problem.both else 0.0)
         if (group.sigma > 0).any():
             parts[1 if group.a0[0] > 0 else -1].append((k, beta, D))
-        gap = max(gap, abs(alpha - float(np.trace(piece))) / (alpha + float(np.trace(piece))))
+        if problem.both:
+            gap = max(gap, collapsed.drift(group, point))
     return _row(problem, look, gram, total, still_norm2, parts, axes, gap, late.s, late.log_time)
 
 
