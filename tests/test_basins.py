@@ -20,31 +20,32 @@ def cloud(seed: int, n: int, d: int) -> Dataset:
     return Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
 
 
-def agrees_with_reference(data: Dataset, W, signs, basins) -> None:
+def agrees_with_reference(data: Dataset, W, signs, basins, generic=True) -> None:
     for k, (w, s) in enumerate(zip(W, signs, strict=True)):
         q = early.path(data, w, int(s))
         assert basins.fate[k] == q.fate.value, f"direction {k}"
         np.testing.assert_allclose(basins.limit[k], q.limit, atol=1e-9)
         assert basins.time[k] == pytest.approx(q.arcs[-1].time, rel=1e-9, abs=1e-12)
         assert basins.log_growth[k] == pytest.approx(q.arcs[-1].log_norm, rel=1e-8, abs=1e-9)
-        assert basins.slid[k] >= max((a.pattern == 0).sum() for a in q.arcs)
-        assert basins.events[k] >= len(np.unique(q.events.log_time))
+        if generic:
+            assert basins.slid[k] == max((a.pattern == 0).sum() for a in q.arcs)
+            assert basins.events[k] >= len(q.events)
 
 
-@pytest.mark.parametrize(("n", "d"), [(6, 2), (12, 3), (30, 10), (60, 20), (9, 1), (4, 6), (10, 12)])
+@pytest.mark.parametrize(("n", "d"), [(10, 2), (12, 3), (60, 20), (8, 10)])
 def test_the_batch_follows_the_reference(n, d):
     """Generic data of every shape, more dimensions than examples included."""
-    for seed in range(2):
+    for seed in range(3):
         data = cloud(seed, n, d)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed + 1000)
         W, signs = rng.standard_normal((30, d)), rng.choice([-1, 1], 30)
-        basins = mf.basins(data, W, signs)
+        basins = mf.basins(data, W, signs, lanes=64)
         assert basins.retried == 0
         agrees_with_reference(data, W, signs, basins)
 
 
 def test_refilled_lanes_change_nothing():
-    data, W = cloud(0, 20, 4), np.random.default_rng(1).standard_normal((333, 4))
+    data, W = cloud(0, 12, 3), np.random.default_rng(1).standard_normal((333, 3))
     one, many = mf.basins(data, W, lanes=64), mf.basins(data, W, lanes=512)
     np.testing.assert_array_equal(one.fate, many.fate)
     np.testing.assert_array_equal(one.events, many.events)
@@ -55,34 +56,44 @@ def test_refilled_lanes_change_nothing():
 
 
 def test_rank_deficient_data_with_a_component_outside_the_span():
-    flat = cloud(2, 10, 2)
-    data = Dataset(np.c_[flat.X, np.zeros(10)], flat.y)
+    """What lies outside never moves. A neuron pinned within the span comes to 0 there, where the inclusion has
+    several solutions: that is said, and it happens to exactly the neurons that would vanish without it."""
+    flat = Dataset([[1.0, 0.0], [-0.6, 2.0], [0.0, -1.0]], [-1, -1, 1])
+    data = Dataset(np.c_[flat.X, np.zeros(3)], flat.y)
     W = np.random.default_rng(0).standard_normal((60, 3))
-    basins = mf.basins(data, W)
+    basins = mf.basins(data, W, lanes=64)
     agrees_with_reference(data, W, np.ones(60, int), basins)
-    # What lies outside the span of the data never moves, so a neuron cannot vanish: it turns round and grows.
+    assert basins.retried == 0
+    assert "undecided" in basins.fate
     assert "vanishing" not in basins.fate
-    inside = W * [1, 1, 0]
-    assert (mf.basins(data, inside).fate == mf.basins(flat, W[:, :2]).fate).all()
+    inside = mf.basins(data, W * [1, 1, 0], lanes=64)
+    plane = mf.basins(flat, W[:, :2], lanes=64)
+    assert (inside.fate == plane.fate).all()
+    np.testing.assert_allclose(inside.limit, np.c_[plane.limit, np.zeros(60)], atol=1e-12)
+    assert ((plane.fate == "vanishing") >= (basins.fate == "undecided")).all()
 
 
 def test_directions_in_special_position():
-    """On hyperplanes, on data points, against the field: the batch decides them as the reference does."""
-    data = Dataset(np.vstack([np.eye(3), -np.eye(3), [[1, 1, 0], [1, -1, 0], [-1, 1, 1]]]), [1, -1, 1, -1, 1, -1, 1, 1, -1])
-    W = np.vstack([data.X, -data.X, [[1, 1, 1], [2, 1, 0], [0, 1, -1]]])
-    for sign in (1, -1):
-        agrees_with_reference(data, W, np.full(len(W), sign), mf.basins(data, W, sign))
+    """On one hyperplane, on two, on a data point, against the field: the batch decides them as the reference does."""
+    data = cloud(0, 12, 3)
+    corners = [np.cross(data.X[i], data.X[j]) for i in range(0, 12, 2) for j in range(i + 2, 12, 2)]
+    edges = [np.cross(x, [0.3, 0.7, -0.2]) for x in data.X]
+    # The corners lie on two negative hyperplanes: opposed for sign 1. For sign -1 two aligned ones would meet, which
+    # leaves more than one solution.
+    for sign, W in ((1, np.vstack([data.X, -data.X, corners, edges])), (-1, np.vstack([data.X, -data.X, edges]))):
+        basins = mf.basins(data, W, sign, lanes=64)
+        agrees_with_reference(data, W, np.full(len(W), sign), basins, generic=False)
 
 
 def test_the_fates_are_those_of_small_steps():
-    data = cloud(4, 10, 2)
+    data = cloud(1, 10, 2)
     rng = np.random.default_rng(0)
     W = rng.standard_normal((300, 2))
     for sign in (1, -1):
-        basins = mf.basins(data, W, sign)
-        U, log_norm = small_steps(data.X, sign * data.y / 2, W, 25.0, 1e-3)
+        basins = mf.basins(data, W, sign, lanes=64)
+        U, log_norm = small_steps(data.X, sign * data.y / 2, W, 15.0, 1e-3)
         moving = np.isin(basins.fate, ["positive", "negative"])
-        # After a time 25 directions agree except where two basins meet within a step.
+        # After a time 15 directions agree except where two basins meet within a step.
         close = np.linalg.norm(U - basins.limit, axis=1) < 0.02
         assert close.mean() > 0.97
         grown = log_norm[close & moving] - basins.log_growth[close & moving]
@@ -95,11 +106,11 @@ def test_all_four_fates_occur_and_are_counted():
     data = Dataset([[1.0, 0.0], [-0.6, 2.0], [0.0, -1.0]], [-1, -1, 1])
     t = np.linspace(0, 2 * np.pi, 720, endpoint=False) + 1e-3
     W = np.stack([np.cos(t), np.sin(t)], axis=1)
-    up, down = mf.basins(data, W), mf.basins(data, W, -1)
+    up, down = mf.basins(data, W, lanes=256), mf.basins(data, W, -1, lanes=256)
     assert set(up.fate) == {"positive", "vanishing"}
     assert set(down.fate) <= {"negative", "dead", "vanishing"}
     assert sum(up.counts().values()) == 720
-    agrees_with_reference(data, W[::6], np.ones(120), mf.basins(data, W[::6]))
+    agrees_with_reference(data, W[::6], np.ones(120), mf.basins(data, W[::6], lanes=256))
     for limit, number in zip(up.limits, np.bincount(up.end[up.end >= 0]), strict=True):
         assert number > 0
         assert limit.growing == (limit.G > 0)
@@ -108,7 +119,7 @@ def test_all_four_fates_occur_and_are_counted():
 def test_ends_are_extremal_directions():
     data = cloud(1, 12, 3)
     found = mf.extremal(data)
-    basins = mf.basins(data, np.random.default_rng(0).standard_normal((3000, 3)))
+    basins = mf.basins(data, np.random.default_rng(0).standard_normal((3000, 3)), lanes=64)
     known = np.array([e.direction for e in found.positive])
     for end in basins.limits:
         assert np.linalg.norm(known - end.direction, axis=1).min() < 1e-9
@@ -121,7 +132,7 @@ def lost_nets(data: Dataset, width: int, nets: int, seed: int) -> tuple[int, np.
     """How many of `nets` random balanced nets lose every neuron, from one basin map; and which neurons are lost."""
     rng = np.random.default_rng(seed)
     W, signs = rng.standard_normal((width * nets, data.d)), rng.choice([-1, 1], width * nets)
-    lost = ~np.isin(mf.basins(data, W, signs).fate, ["positive", "negative"])
+    lost = ~np.isin(mf.basins(data, W, signs, lanes=1024).fate, ["positive", "negative"])
     return int(lost.reshape(nets, width).all(axis=1).sum()), lost
 
 
@@ -158,8 +169,8 @@ def test_lemma_b1_over_many_neurons(seed):
 
 
 def test_the_cap_and_the_refusals():
-    data, W = cloud(0, 60, 3), np.random.default_rng(0).standard_normal((20, 3))
-    capped = mf.basins(data, W, max_events=3)
+    data, W = cloud(0, 12, 3), np.random.default_rng(0).standard_normal((20, 3))
+    capped = mf.basins(data, W, max_events=2, lanes=64)
     assert "undecided" in capped.fate
     with pytest.raises(InputError, match="sign"):
         mf.basins(data, W, 0)

@@ -13,8 +13,8 @@ from marginflow._core.errors import InputError
 from marginflow.cli import main
 from marginflow.data import Dataset, phuong2021
 from marginflow.sectors import arrangement, search
-from marginflow.sectors.extremal import distinct
-from marginflow.sectors.lemma2 import lemma2
+from marginflow.sectors.directions import distinct
+from marginflow.sectors.closed_form import lemma2
 from marginflow.sectors.local import Kind, local_kind
 
 

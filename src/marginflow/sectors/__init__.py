@@ -4,10 +4,10 @@ from marginflow._core.contents import lazy
 
 _NAMES = {
     "G": "patterns", "sector": "patterns", "charges": "patterns",
-    "Extremal": "extremal", "Extremals": "extremal", "extremal": "extremal", "examine": "extremal",
-    "lemma2": "lemma2",
+    "Extremal": "directions", "Extremals": "directions", "extremal": "directions",
+    "lemma2": "closed_form",
     "Fate": "early", "Path": "early", "path": "early",
-    "Basins": "basins", "basins": "basins",
+    "Basins": "basin_map", "basins": "basin_map",
 }
 
 lazy(__name__, {name: (f"marginflow.sectors.{module}", name) for name, module in _NAMES.items()})

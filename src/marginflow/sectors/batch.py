@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 OFF, ON, SLIDING = 0, 1, 2
-RUNNING, RAY, DEAD, PINNED, RESTING, UNSURE, CROWDED = range(7)
+RUNNING, RAY, DEAD, PINNED, RESTING, UNSURE, SPLIT, CROWDED = range(8)
 
 PASSES = 24  # per call: long enough to hide the call, short enough that finished lanes do not idle
 
@@ -119,14 +119,15 @@ def _advance(problem: Problem, s: Lanes, v, beta) -> Lanes:
     opposed = (A < 0) & (across <= problem.across)
     code = jnp.where(still, jnp.where(any_on, RESTING, DEAD),
            jnp.where(opposed, jnp.where(full, PINNED, UNSURE),
+           # Held in the span but not outside it: it reaches 0 there, where all hyperplanes meet.
+           jnp.where(full & (A < 0), SPLIT,
            jnp.where(jnp.isinf(step), RAY,
-           jnp.where(s.events >= problem.cap, UNSURE, RUNNING))))
+           jnp.where(s.events >= problem.cap, UNSURE, RUNNING)))))
     code = jnp.where(free, code, s.code)
     go = free & (code == RUNNING)
 
     length = jnp.where(go, step, 0.0) * safe
-    # Held on every hyperplane but with a component outside the span: the step ends at 0 within the span.
-    new = jnp.where(full & (A < 0), 0.0, s.w + length * e)
+    new = s.w + length * e
     norm = jnp.where(go, jnp.sqrt(jnp.sum(new * new, 0) + s.outside**2), 1.0)
     duration = (_log_sum(A + length, across) - _log_sum(A, across)) / safe
     keep = lambda a, b: jnp.where(go, a, b)  # noqa: E731

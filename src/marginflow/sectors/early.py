@@ -31,7 +31,8 @@ class Fate(StrEnum):
     """Where a tiny neuron ends: the three fates of Lemma 1, the fourth (theory §3.1), and the honest rest.
 
     OTHER: comes to rest where G is critical but not at a strict local optimum (only from special directions).
-    UNDECIDED: the answer hangs on rounding, or the cap on events was reached.
+    UNDECIDED: the answer hangs on rounding, the cap on events was reached, or several continuations exist (a neuron
+    with a component outside the span of the data that comes to 0 within it).
     """
 
     POSITIVE = "positive"
@@ -108,6 +109,7 @@ def path(data: Dataset, w, sign: int = 1, loss="logistic", weights=None, max_eve
     cap = 50 * data.n + 1000 if max_events is None else max_events
     norms, scale = np.linalg.norm(X, axis=1), float(np.abs(p) @ np.linalg.norm(X, axis=1))
 
+    rank = _rank(X[p != 0])
     u = w / np.linalg.norm(w)
     z = X @ u
     zero = np.abs(z) <= zero_band(u[None], X)[0]
@@ -125,9 +127,11 @@ def path(data: Dataset, w, sign: int = 1, loss="logistic", weights=None, max_eve
         e = state.v / speed
         A, beta, z = float(e @ u), X @ e, X @ u
         across = float(np.linalg.norm(u - A * e))
-        if A < 0 and across <= ACROSS:
-            held = state.zero & (state.c > 0) & (state.c < 1)
-            fate = Fate.VANISHING if _pinned(X, held, u) else Fate.UNDECIDED
+        pinned = A < 0 and _rank(X[state.zero & (state.c > 0) & (state.c < 1)]) == rank - 1
+        if pinned or (A < 0 and across <= ACROSS):
+            # With a component outside the span of the data a pinned neuron reaches 0 within it, where all
+            # hyperplanes meet and the inclusion has several solutions.
+            fate = Fate.VANISHING if pinned and across <= ACROSS else Fate.UNDECIDED
             break
         meets = ~state.zero & np.where(state.on, beta < 0, beta > 0) & (np.abs(beta) > SPEED_ZERO * norms)
         if not meets.any():
@@ -169,11 +173,8 @@ def _span_part(rows: np.ndarray, w: np.ndarray) -> np.ndarray:
     return rows.T @ np.linalg.lstsq(rows.T, w, rcond=None)[0] if len(rows) else np.zeros_like(w)
 
 
-def _pinned(X: np.ndarray, held: np.ndarray, u: np.ndarray) -> bool:
-    """Whether sliding leaves u, in the span of the data, no direction but its own."""
-    inside = float(np.linalg.norm(_span_part(X, u)))
-    rank = int(np.linalg.matrix_rank(X[held])) if held.any() else 0
-    return inside >= 1 - ACROSS and rank == int(np.linalg.matrix_rank(X)) - 1
+def _rank(rows: np.ndarray) -> int:
+    return int(np.linalg.matrix_rank(rows)) if len(rows) else 0
 
 
 def _fate_of_limit(X: np.ndarray, p: np.ndarray, e: np.ndarray, sign: int) -> Fate:

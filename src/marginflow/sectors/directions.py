@@ -22,7 +22,7 @@ from marginflow._core.status import Status
 from marginflow.conditions.orthogonal_separability import orthogonal_separability
 from marginflow.data.dataset import Dataset
 from marginflow.sectors import arrangement, search
-from marginflow.sectors.lemma2 import lemma2
+from marginflow.sectors.closed_form import lemma2
 from marginflow.sectors.local import Kind, at_zero, local_kind
 from marginflow.sectors.patterns import charges
 

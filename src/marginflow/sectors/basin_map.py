@@ -12,7 +12,7 @@ from marginflow._core.record import Record, Table, jsonable, show
 from marginflow.data.dataset import Dataset
 from marginflow.sectors import patterns
 from marginflow.sectors.early import ACROSS, Fate, path
-from marginflow.sectors.extremal import SAME_DIRECTION, Extremal, record
+from marginflow.sectors.directions import SAME_DIRECTION, Extremal, record
 from marginflow.sectors.local import Kind, local_kind
 
 # x_kᵀv is 0 below this times ‖x_k‖ times the size of the fields: a call's worth of roundings (see selection).
@@ -181,7 +181,7 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
             names.append(name)
         end[mine] = number[index]
         fate[mine] = np.array(names)[index]
-    retried = np.flatnonzero(np.isin(code, (batch.UNSURE, batch.CROWDED)) | (fate == Fate.UNDECIDED.value))
+    retried = np.flatnonzero(np.isin(code, (batch.UNSURE, batch.CROWDED)) | (arrived & (fate == Fate.UNDECIDED.value)))
     events, time, log_growth, slid = raw["events"], raw["time"], raw["log_growth"], raw["slid"]
     for row in retried:
         q = path(data, W[row], int(s[row]), loss, weights, max_events)
