@@ -113,6 +113,11 @@ def signed_rows(data: Dataset, kind: str, bias: bool) -> SignedRows:
 
 def power_of_two(X: np.ndarray) -> float:
     """1 for data of ordinary size; otherwise the power of two that brings the largest entry near 1."""
-    step = max(1, BLOCK_BYTES // (8 * X.shape[1]))
-    top = max(float(np.abs(X[start : start + step]).max()) for start in range(0, len(X), step))
-    return 1.0 if 1e-60 < top < 1e60 else float(2.0 ** -np.clip(np.round(np.log2(top)), -1000, 1000))
+    step = max(
+        1, BLOCK_BYTES // (64 * X.shape[1])
+    )  # small enough for the second look to find the block in cache
+    blocks = (X[start : start + step] for start in range(0, len(X), step))
+    top = max(max(float(block.max()), -float(block.min())) for block in blocks)
+    return (
+        1.0 if 1e-60 < top < 1e60 or top == 0 else float(2.0 ** -np.clip(np.round(np.log2(top)), -1000, 1000))
+    )
