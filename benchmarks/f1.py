@@ -97,9 +97,10 @@ def main() -> None:
         value, note = (result, "") if isinstance(result, float) else (result.lower_bound, f"{result.dual_value:.8f}")
         print(f"{name:42s} {seconds:8.2f} {value:12.8f}  {note}", flush=True)
 
-    row("marginflow, search gap 2e-2", lambda: margins.f1(data, seed=at.seed, search_gap=2e-2))
+    row("marginflow, no pricing", lambda: margins.f1(data, seed=at.seed, rounds=0))
     row("marginflow, default", lambda: margins.f1(data, seed=at.seed))
-    row("marginflow, another start", lambda: margins.f1(data, seed=at.seed + 1))
+    row("marginflow, search gap 5e-3", lambda: margins.f1(data, seed=at.seed, search_gap=5e-3))
+    row("marginflow, default, another start", lambda: margins.f1(data, seed=at.seed + 1))
     row(f"gradient ascent, m={at.width}, {at.iterations} steps", lambda: gradient_ascent(data, at.width, at.iterations, at.seed))
     if importlib.util.find_spec("cvxpy"):
         row(f"CVXPY, {at.patterns} sampled patterns", lambda: sampled_patterns(data, at.patterns, at.seed))

@@ -22,7 +22,7 @@ from marginflow.margins.base import Margin
 from marginflow.margins.certificates_f1 import FACTOR, game_bounds, measure_from_below, weights_from_above
 from marginflow.margins.inner import degree, row_space
 
-SEARCH_GAP = 5e-3  # without a global inner maximum: stop when no start climbs above the margin by more than this
+SEARCH_GAP = 2e-2  # without a global inner maximum: stop when no start climbs above the margin by more than this
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ def inner_max(X, beta, *, activation="relu", tolerance: float = MARGIN_GAP, star
         return InnerMax(float(values(direction[None], X, beta, squared)[0]), direction, None, False, "ascent")
     if rank <= CONE_RANK:
         method, top = "cones", arrangement.maximum(reduced, beta, start, squared=squared, tolerance=tolerance / 100,
-                                                   max_cones=max_nodes or arrangement.MAX_CONES)
+                                                   max_cones=max_nodes or arrangement.MAX_CONES // (8 if squared else 1))
     else:
         method, top = "signs", branch.maximum(reduced, beta, start, tolerance=tolerance / 10,
                                               max_nodes=max_nodes or branch.MAX_NODES)
