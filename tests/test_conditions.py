@@ -287,6 +287,18 @@ def test_undecided_says_what_was_ruled_out():
     assert not certificates.recheck(mf.Dataset(np.eye(2), [1, -1]), condition)
 
 
+def test_a_dead_coordinate_of_many_is_proof_enough():
+    X = scattered(140, 120)
+    X[:, 5] = 0.0
+    data = mf.Dataset(X, np.where(np.arange(140) % 2 == 0, 1, -1))
+    condition = general_position(data)
+    assert (condition.status, condition.witness["column"], len(condition.witness["rows"])) == ("fails", 5, 121)
+    assert certificates.recheck(data, condition)
+    for change in ({"column": 4}, {"value": 1.0}, {"rows": condition.witness["rows"][1:]}):
+        changed = dataclasses.replace(condition, witness={**condition.witness, **change})
+        assert not certificates.recheck(data, changed)
+
+
 def test_more_subsets_than_floats():
     n, d = 1500, 400
     condition = general_position(mf.Dataset(scattered(n, d), np.where(np.arange(n) % 2 == 0, 1, -1)))

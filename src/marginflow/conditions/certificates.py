@@ -154,6 +154,8 @@ def _position(data: Dataset, condition: Condition) -> bool:
 
     from marginflow.conditions.general_position import homogeneous
 
+    if condition.status is Status.FAILS and "column" in condition.witness:
+        return _on_a_coordinate_plane(data, condition.witness)
     if condition.status is Status.FAILS:
         rows, c = condition.witness["rows"], [Fraction(a) for a in condition.witness["coefficients"]]
         distinct = len(set(rows)) == len(rows) <= min(data.d, data.n) + 1
@@ -162,12 +164,19 @@ def _position(data: Dataset, condition: Condition) -> bool:
     return all(exact.dependence(homogeneous(data, rows)) is None for rows in combinations(range(-1, data.n), size))
 
 
+def _on_a_coordinate_plane(data: Dataset, witness) -> bool:
+    """d + 1 points with one value of one coordinate lie on a flat of dimension d - 1. Row -1 is the point 0."""
+    rows, column, value = witness["rows"], witness["column"], witness["value"]
+    entries = [0.0 if i < 0 else float(data.X[i, column]) for i in rows]
+    return len(set(rows)) == len(rows) == data.d + 1 and min(rows) >= -1 and all(x == value for x in entries)
+
+
 def _span(data: Dataset, condition: Condition) -> bool:
     """The margin's interval from w and α, the rows that it lets touch the margin, and the ranks of both sets of rows.
 
     A class without w must have 0 in its hull.
     """
-    from marginflow.conditions.support_span import may_touch, rank
+    from marginflow.conditions.touching import may_touch, rank
     from marginflow.margins.certificates import gordan as zero_in_hull
     from marginflow.margins.certificates import margin_from_above, margin_from_below
     from marginflow.margins.rows import signed_rows

@@ -39,7 +39,7 @@ def general_position(data: Dataset) -> Condition:
     for search in (_duplicates, _parallel, _repeated_values, _collinear, _sampled):
         rows = search(data, ruled_out)
         if rows is not None:
-            return _fails(data, size, rows)
+            return _fails(data, size, rows) if _provable(data, rows) else _fails_on_a_plane(data, size, rows)
     return _enumerate(data, size, ruled_out)
 
 
@@ -62,6 +62,18 @@ def _fails(data: Dataset, size: int, rows: list[int]) -> Condition:
     notes = (f"{k} points on a flat of dimension {k - 2}{zero}",)
     slack = (k - size - 1) / (size + 1)
     return Condition("general_position", Status.FAILS, float(k), float(size), slack, witness, notes=notes)
+
+
+def _fails_on_a_plane(data: Dataset, size: int, rows: list[int]) -> Condition:
+    """d + 1 points that share a coordinate: too many to write down coefficients, and no need to."""
+    shared = np.flatnonzero((homogeneous(data, rows)[:, :-1] == homogeneous(data, rows[:1])[0, :-1]).all(axis=0))
+    column = int(shared[0])
+    value = float(data.X[rows[0], column])
+    witness = {"rows": rows, "column": column, "value": value}
+    notes = (f"{len(rows)} points with {value:g} in column {column} lie on a flat of dimension {len(rows) - 2}",)
+    k = len(rows)
+    return Condition("general_position", Status.FAILS, float(k), float(size), (k - size - 1) / (size + 1), witness,
+                     notes=notes)
 
 
 def _enumerate(data: Dataset, size: int, ruled_out: list[str]) -> Condition:
@@ -143,9 +155,7 @@ def _repeated_values(data: Dataset, ruled_out: list[str]) -> list[int] | None:
         k = int(total.argmax())
         if total[k] >= data.d + 1:
             rows = np.flatnonzero(where == k)[: data.d + 1 - (values[k] == 0)]
-            found = [int(i) for i in rows] + [-1] * int(values[k] == 0)
-            if _provable(data, found):
-                return found
+            return [int(i) for i in rows] + [-1] * int(values[k] == 0)
     ruled_out.append("a coordinate with the same value on d + 1 points")
     return None
 
