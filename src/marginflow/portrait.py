@@ -57,7 +57,5 @@ def of_run(run: Run, w_plus=None, w_minus=None) -> Portrait | None:
     theta = run.limit.theta if run.limit is not None else run.theta
     if not {"W", "a"} <= set(theta) or np.ndim(theta["a"]) != 1:
         return None
-    path = run.history.get("W")
-    return portrait(
-        theta["W"], theta["a"], w_plus, w_minus, path, None if path is None else run.history["log_time"]
-    )
+    path = run.extra.get("paths", {})
+    return portrait(theta["W"], theta["a"], w_plus, w_minus, path.get("W"), path.get("log_time"))

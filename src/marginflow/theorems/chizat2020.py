@@ -257,26 +257,16 @@ class RateBoth(Theorem):
     kind = "both"
 
     def covers(self, subject: Subject) -> str | None:
-        return (
-            None
-            if isinstance(subject.net, TwoLayer) and subject.net.degree
-            else "the net is not a homogeneous two-layer net"
-        )
+        if not isinstance(subject.net, TwoLayer) or not subject.net.degree:
+            return "the net is not a homogeneous two-layer net"
+        if isinstance(subject, Evidence) and (
+            subject.run is None or subject.run.method != f"rate-{self.kind}"
+        ):
+            return f"the weights do not come from its own dynamics (method rate-{self.kind})"
+        return None
 
     def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
         return ()
-
-    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
-        method = None if evidence.run is None else evidence.run.method
-        return (
-            fact(
-                "dynamics",
-                method == f"rate-{self.kind}" if method else None,
-                f"trained by {method or 'an unknown method'}",
-                method,
-                f"rate-{self.kind}",
-            ),
-        )
 
     def predict(self, subject: Subject) -> Prediction:
         return Prediction(
@@ -285,17 +275,7 @@ class RateBoth(Theorem):
 
     def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
         run = evidence.run
-        if run is None or run.method != f"rate-{self.kind}":
-            return (
-                Claim(
-                    "above_bound",
-                    Status.UNDECIDED,
-                    None,
-                    None,
-                    ">=",
-                    f"needs a run of method rate-{self.kind}",
-                ),
-            )
+        assert run is not None  # see `covers`
         from marginflow import margins
 
         Z, _ = unit_features(evidence)

@@ -112,17 +112,10 @@ class MarginMaximisation(Theorem):
 
     @staticmethod
     def _monotone(evidence: Evidence) -> Claim:
-        history = {} if evidence.run is None else evidence.run.history
-        gamma = history.get("smoothed_margin")
+        gamma = smoothed_margins(evidence)
         if gamma is None or np.sum(np.isfinite(gamma)) < 2:
-            return Claim(
-                "margin_monotone",
-                Status.UNDECIDED,
-                None,
-                MONOTONE,
-                "<=",
-                "needs a run that recorded smoothed_margin",
-            )
+            note = "needs a run that recorded log_loss and norm_squared (or smoothed_margin) after separation"
+            return Claim("margin_monotone", Status.UNDECIDED, None, MONOTONE, "<=", note)
         gamma = np.asarray(gamma, float)
         gamma = gamma[np.isfinite(gamma)]
         fall = float(np.max(np.maximum.accumulate(gamma) - gamma) / gamma.max())
@@ -132,6 +125,31 @@ class MarginMaximisation(Theorem):
             MONOTONE,
             "largest fall of the smoothed normalised margin, relative, over recorded times",
         )
+
+
+def smoothed_margins(evidence: Evidence) -> np.ndarray | None:
+    """ℓ^-1(L)/‖θ‖^k over the recorded times with L < ℓ(0); as recorded, or from log L and ‖θ‖².
+
+    The inverse of log ℓ is found by Newton's method, whose start -log L is exact for the exponential loss; for
+    the logistic one eight steps reach rounding.
+    """
+    run = evidence.run
+    history = {} if run is None else run.history
+    if "smoothed_margin" in history:
+        return np.asarray(history["smoothed_margin"], float)
+    if run is None or "norm_squared" not in history:
+        return None
+    log_total = np.asarray(history["log_loss"], float)
+    if run.loss_reduction == "mean":
+        log_total = log_total + np.log(evidence.data.n)
+    fitted = log_total < float(evidence.loss.log_value(np.zeros(1))[0])
+    log_total = log_total[fitted]
+    q = -log_total
+    for _ in range(8):
+        rate = np.exp(evidence.loss.log_slope(q) - evidence.loss.log_value(q))
+        q = q + (evidence.loss.log_value(q) - log_total) / rate
+    assert evidence.net.degree
+    return q / np.asarray(history["norm_squared"], float)[fitted] ** (evidence.net.degree / 2)
 
 
 theorem = MarginMaximisation()
