@@ -4,7 +4,7 @@
 
 Small steps: Euler for dw/dt = |a| Σ p_i 1{w·x_i > 0} x_i on unit vectors, vmapped and jitted, until the exact
 path's last event (the longest of the sample) plus `--settle` time units, with the step halved until at least
-`--agree` of the sample lies within 0.05 of the exact limit or `--most` steps are reached. Printed: microseconds
+`--agree` of the sample lies within `--within` of the exact limit or `--most` steps are reached. Printed: microseconds
 per neuron of both, the share that agrees, and the ratio. Compilation is left out of both.
 """
 
@@ -39,7 +39,7 @@ def small_steps(X, p, W, steps: int, h: float):
     return np.asarray(end), time.perf_counter() - start
 
 
-def compare(n: int, d: int, directions: int, sample: int, settle: float, agree: float, most: int) -> dict:
+def compare(n: int, d: int, directions: int, sample: int, settle: float, agree: float, within: float, most: int) -> dict:
     rng = np.random.default_rng(0)
     data = mf.Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
     W = rng.standard_normal((directions, d))
@@ -51,7 +51,7 @@ def compare(n: int, d: int, directions: int, sample: int, settle: float, agree: 
     h = T / 1000
     while True:
         end, slow = small_steps(data.X, data.y / 2, W[:sample], round(T / h), h)
-        same = float((np.linalg.norm(end - exact.limit[:sample], axis=1) < 0.05).mean())
+        same = float((np.linalg.norm(end - exact.limit[:sample], axis=1) < within).mean())
         if same >= agree or round(T / h) * 2 > most:
             break
         h /= 2
@@ -60,7 +60,7 @@ def compare(n: int, d: int, directions: int, sample: int, settle: float, agree: 
             "events_mean": float(exact.events.mean()), "us_per_event": 1e6 * seconds / float(exact.events.sum()),
             "slid": float((exact.slid > 0).mean()), "slid_most": int(exact.slid.max()), "limits": len(exact.limits),
             "retried": exact.retried, "undecided": exact.counts()["undecided"], "small_steps": round(T / h), "step": h,
-            "agree": same, "us_per_neuron_small_steps": 1e6 * slow / sample, "ratio": slow / sample / fast}
+            "within": within, "agree": same, "us_per_neuron_small_steps": 1e6 * slow / sample, "ratio": slow / sample / fast}
 
 
 def main() -> None:
@@ -71,10 +71,12 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=64)
     parser.add_argument("--settle", type=float, default=2.0)
     parser.add_argument("--agree", type=float, default=0.99)
+    parser.add_argument("--within", type=float, default=0.05)
     parser.add_argument("--most", type=int, default=1_000_000)
     options = parser.parse_args()
     for d in options.d:
-        row = compare(options.n, d, options.directions, options.sample, options.settle, options.agree, options.most)
+        row = compare(options.n, d, options.directions, options.sample, options.settle, options.agree, options.within,
+                      options.most)
         print(json.dumps(row), flush=True)
 
 

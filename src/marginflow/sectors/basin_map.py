@@ -196,6 +196,9 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
 def _place(limits: list[Extremal], X, p, kappa, u, sign: int, vanishing: bool) -> tuple[int, str]:
     """(index of the end direction u among the limits, added if new; its fate)."""
     kind = local_kind(X[p != 0], p[p != 0], u)
+    if kind is not Kind.STRICT and vanishing:
+        # Pinned within a span that is not the whole space: the direction gains by leaving it, the neuron cannot.
+        return -1, Fate.VANISHING.value
     if kind is not Kind.STRICT:
         return -1, (Fate.OTHER if kind is Kind.NONE else Fate.UNDECIDED).value
     grows = float(p @ np.maximum(X @ u, 0.0)) > 0
