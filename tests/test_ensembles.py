@@ -31,9 +31,10 @@ def alone(result, k, init, **options):
     (TwoLayer(1), grid(seeds=[0, 7], widths=[2, 7, 4], scales=[0.3]), "gaussian", {"method": "adam", "batch": 10, "epochs": 9}),
     (TwoLayer(1, mean_field=True), grid(seeds=[5], widths=[3, 8], scales=[1.0]), "sphere",
      {"method": "ngd", "schedule": "inverse-sqrt", "epochs": 60}),
-    (TwoLayer(1, activation="smooth-leaky:0.3", train="input"), grid(seeds=[5, 6], widths=[3, 8], scales=[0.1]), "gaussian",
-     {"method": "gd", "epochs": 60}),
-    (DeepLinear(width=3, depth=3), grid(seeds=[5, 6], scales=[0.5]), "gaussian", {"method": "ngd", "epochs": 30}),
+    pytest.param(TwoLayer(1, activation="smooth-leaky:0.3", train="input"), grid(seeds=[5, 6], widths=[3, 8], scales=[0.1]),
+                 "gaussian", {"method": "gd", "epochs": 60}, marks=pytest.mark.slow),
+    pytest.param(DeepLinear(width=3, depth=3), grid(seeds=[5, 6], scales=[0.5]), "gaussian", {"method": "ngd", "epochs": 30},
+                 marks=pytest.mark.slow),
 ], ids=["seeds", "scales and steps", "widths", "mean-field widths", "smooth widths", "deep"])
 def test_a_member_is_the_run_alone(net, members, init, options):
     result = ensemble(net, DATA, members, init=init, size=3, **options)

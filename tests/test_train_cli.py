@@ -123,11 +123,10 @@ def test_a_batch_of_runs_killed_in_the_middle_ends_with_the_same_bytes(tmp_path)
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(tmp_path):
-    options = ("--method", "sgd", "--batch", "4", "--epochs", "60000", "--scale", "0.1")
+    options = ("--method", "sgd", "--batch", "4", "--epochs", "200000", "--scale", "0.1")
     finish(start(tmp_path / "whole", *options))
     stopped = start(tmp_path / "stopped", *options)
-    # Interrupted again and again until the loop is running and takes it: before that, Ctrl-C ends the program at once.
-    time.sleep(6)
+    time.sleep(7)  # imports and compilation take about three seconds, the run some twenty
     os.kill(stopped.pid, signal.SIGINT)
     _, err = stopped.communicate(timeout=120)
     assert stopped.returncode == 130

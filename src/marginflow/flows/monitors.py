@@ -242,8 +242,8 @@ class StepRecorder:
 
 
 def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """History arrays, time first."""
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
+    """History arrays, time first, in the order of their names: a run that was resumed is written like any other."""
+    return {name: np.stack([row[name] for row in rows]) for name in sorted(rows[0])} if rows else {}
 
 
 def unstacked(history: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
