@@ -300,7 +300,7 @@ def small_memory(monkeypatch):
     monkeypatch.setattr(dataset_module, "BLOCK_BYTES", 2**18)
     monkeypatch.setattr(npfiles, "BLOCK_BYTES", 2**18)
     monkeypatch.setattr(tables, "BATCH_ROWS", 2**10)
-    monkeypatch.setattr(tables, "CSV_BYTES", 2**18)
+    monkeypatch.setattr(tables, "CSV_BYTES", 2**15)
 
 
 @pytest.mark.parametrize("kind", ["npz", "npz-compressed", "npy", "csv", "parquet"])

@@ -18,7 +18,7 @@ from marginflow.data.numbers import as_float, place, refuse_bad_rows
 from marginflow.data.spool import gather
 
 BATCH_ROWS = 2**14
-CSV_BYTES = 2**21  # of text at a time
+CSV_BYTES = 2**20  # of text at a time; pyarrow reads up to 32 such blocks ahead
 Block = tuple[np.ndarray, np.ndarray]
 
 
