@@ -39,7 +39,9 @@ def small_steps(X, p, W, steps: int, h: float):
     return np.asarray(end), time.perf_counter() - start
 
 
-def compare(n: int, d: int, directions: int, sample: int, settle: float, agree: float, within: float, most: int) -> dict:
+def compare(
+    n: int, d: int, directions: int, sample: int, settle: float, agree: float, within: float, most: int
+) -> dict:
     rng = np.random.default_rng(0)
     data = mf.Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
     W = rng.standard_normal((directions, d))
@@ -56,15 +58,32 @@ def compare(n: int, d: int, directions: int, sample: int, settle: float, agree: 
             break
         h /= 2
     fast = seconds / directions
-    return {"n": n, "d": d, "directions": directions, "seconds": seconds, "us_per_neuron": 1e6 * fast,
-            "events_mean": float(exact.events.mean()), "us_per_event": 1e6 * seconds / float(exact.events.sum()),
-            "slid": float((exact.slid > 0).mean()), "slid_most": int(exact.slid.max()), "limits": len(exact.limits),
-            "retried": exact.retried, "undecided": exact.counts()["undecided"], "small_steps": round(T / h), "step": h,
-            "within": within, "agree": same, "us_per_neuron_small_steps": 1e6 * slow / sample, "ratio": slow / sample / fast}
+    return {
+        "n": n,
+        "d": d,
+        "directions": directions,
+        "seconds": seconds,
+        "us_per_neuron": 1e6 * fast,
+        "events_mean": float(exact.events.mean()),
+        "us_per_event": 1e6 * seconds / float(exact.events.sum()),
+        "slid": float((exact.slid > 0).mean()),
+        "slid_most": int(exact.slid.max()),
+        "limits": len(exact.limits),
+        "retried": exact.retried,
+        "undecided": exact.counts()["undecided"],
+        "small_steps": round(T / h),
+        "step": h,
+        "within": within,
+        "agree": same,
+        "us_per_neuron_small_steps": 1e6 * slow / sample,
+        "ratio": slow / sample / fast,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--d", type=int, nargs="+", default=[3, 20])
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--directions", type=int, default=100_000)
@@ -75,8 +94,16 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1_000_000)
     options = parser.parse_args()
     for d in options.d:
-        row = compare(options.n, d, options.directions, options.sample, options.settle, options.agree, options.within,
-                      options.most)
+        row = compare(
+            options.n,
+            d,
+            options.directions,
+            options.sample,
+            options.settle,
+            options.agree,
+            options.within,
+            options.most,
+        )
         print(json.dumps(row), flush=True)
 
 

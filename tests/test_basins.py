@@ -80,7 +80,10 @@ def test_directions_in_special_position():
     edges = [np.cross(x, [0.3, 0.7, -0.2]) for x in data.X]
     # The corners lie on two negative hyperplanes: opposed for sign 1. For sign -1 two aligned ones would meet, which
     # leaves more than one solution.
-    for sign, W in ((1, np.vstack([data.X, -data.X, corners, edges])), (-1, np.vstack([data.X, -data.X, edges]))):
+    for sign, W in (
+        (1, np.vstack([data.X, -data.X, corners, edges])),
+        (-1, np.vstack([data.X, -data.X, edges])),
+    ):
         basins = mf.basins(data, W, sign, lanes=64)
         agrees_with_reference(data, W, np.full(len(W), sign), basins, generic=False)
 
@@ -124,8 +127,9 @@ def test_ends_are_extremal_directions():
     for end in basins.limits:
         assert np.linalg.norm(known - end.direction, axis=1).min() < 1e-9
     arrived = basins.end >= 0
-    np.testing.assert_allclose(basins.limit[arrived], np.array([e.direction for e in basins.limits])[basins.end[arrived]],
-                               atol=1e-9)
+    np.testing.assert_allclose(
+        basins.limit[arrived], np.array([e.direction for e in basins.limits])[basins.end[arrived]], atol=1e-9
+    )
 
 
 def lost_nets(data: Dataset, width: int, nets: int, seed: int) -> tuple[int, np.ndarray]:

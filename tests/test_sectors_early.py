@@ -73,7 +73,9 @@ def test_leaving_when_another_example_switches_on():
     assert kinds(q)[0] == ("enter", 1)
     assert ("leave", 1) in kinds(q)
     left = kinds(q).index(("leave", 1))
-    assert kinds(q)[left - 1 : left + 2].count(("cross_on", 2)) == 1, "it leaves at the instant x_3 switches on"
+    assert kinds(q)[left - 1 : left + 2].count(("cross_on", 2)) == 1, (
+        "it leaves at the instant x_3 switches on"
+    )
     log_time = dict(zip(kinds(q), q.events.log_time, strict=True))
     assert log_time["leave", 1] == log_time["cross_on", 2]
     assert q.arcs[-1].pattern[1] == 1
@@ -180,8 +182,12 @@ def test_small_steps_come_to_the_path(n, d, seed):
         errors = []
         for h in (4e-4, 1e-4):
             U, log_norm = small_steps(data.X, sign * data.y / 2, W, T, h)
-            errors.append([np.linalg.norm(U - [u for u, _ in exact], axis=1).max(),
-                           np.abs(log_norm - [g for _, g in exact]).max()])
+            errors.append(
+                [
+                    np.linalg.norm(U - [u for u, _ in exact], axis=1).max(),
+                    np.abs(log_norm - [g for _, g in exact]).max(),
+                ]
+            )
         assert max(errors[1]) < 4e-3
         assert errors[1][0] < 0.5 * errors[0][0]
         assert errors[1][1] < 0.5 * errors[0][1]

@@ -13,8 +13,8 @@ from marginflow._core.errors import InputError
 from marginflow.cli import main
 from marginflow.data import Dataset, phuong2021
 from marginflow.sectors import arrangement, search
-from marginflow.sectors.directions import distinct
 from marginflow.sectors.closed_form import lemma2
+from marginflow.sectors.directions import distinct
 from marginflow.sectors.local import Kind, local_kind
 
 
@@ -54,7 +54,9 @@ def check_in_space(seed: int, starts: int) -> tuple[int, int]:
         ends = climbs(data.X, p, starts=starts, seed=seed)
         if len(ends):
             assert len(found), "climbs end somewhere, yet nothing was found"
-            assert distances(ends, found).min(axis=1).max() < 0.02, "a climb ends where no direction was found"
+            assert distances(ends, found).min(axis=1).max() < 0.02, (
+                "a climb ends where no direction was found"
+            )
             reached += int((distances(ends, found).min(axis=0) < 0.02).sum())
         total += len(found)
         for u, e in zip(found, group, strict=True):
@@ -127,7 +129,9 @@ def test_lemma_2_is_what_the_enumeration_finds(seed, d, n):
     assert found.method == "lemma2"
     for sign, group in ((1, found.positive), (-1, found.negative)):
         p = sign * data.y / 2
-        seen = [u for u in distinct(arrangement.candidates(data.X, p)) if local_kind(data.X, p, u) is Kind.STRICT]
+        seen = [
+            u for u in distinct(arrangement.candidates(data.X, p)) if local_kind(data.X, p, u) is Kind.STRICT
+        ]
         assert len(seen) == len(group) == 1
         np.testing.assert_allclose(seen[0], group[0].direction, atol=1e-10)
         np.testing.assert_array_equal(group[0].sector, lemma2(data, sign))
@@ -176,9 +180,14 @@ def test_the_plateau_of_dead_directions_holds_no_extremal_direction():
 @pytest.mark.parametrize("seed", range(5))
 def test_data_in_a_plane_of_space(seed):
     flat = cloud(seed, 2)
-    data = Dataset(np.c_[flat.X, np.zeros(flat.n)] @ np.linalg.qr(np.random.default_rng(seed).standard_normal((3, 3)))[0],
-                   flat.y)
-    for sign, plane, space in zip((1, -1), *[(f.positive, f.negative) for f in map(mf.extremal, (flat, data))], strict=True):
+    data = Dataset(
+        np.c_[flat.X, np.zeros(flat.n)]
+        @ np.linalg.qr(np.random.default_rng(seed).standard_normal((3, 3)))[0],
+        flat.y,
+    )
+    for sign, plane, space in zip(
+        (1, -1), *[(f.positive, f.negative) for f in map(mf.extremal, (flat, data))], strict=True
+    ):
         # In space a pinned direction of the plane gains by leaving it; the growing ones stay maxima.
         assert [e.G for e in plane if e.growing] == pytest.approx([e.G for e in space])
         assert all(is_strict_maximum(data.X, sign * data.y / 2, e.direction) for e in space)

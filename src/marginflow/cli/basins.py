@@ -10,10 +10,16 @@ from marginflow.cli.common import Data, Json, Label, Seed
 SIGNS = {"positive": 1, "negative": -1}
 
 
-def basins(data: Data, json: Json = False, label: Label = "y", seed: Seed = 0,
-           directions: Annotated[int, typer.Option(help="Random initial directions.", min=1)] = 10_000,
-           sign: Annotated[str, typer.Option(help="Output weight of the neurons: positive, negative or both, half each.")] = "both",
-           ) -> None:
+def basins(
+    data: Data,
+    json: Json = False,
+    label: Label = "y",
+    seed: Seed = 0,
+    directions: Annotated[int, typer.Option(help="Random initial directions.", min=1)] = 10_000,
+    sign: Annotated[
+        str, typer.Option(help="Output weight of the neurons: positive, negative or both, half each.")
+    ] = "both",
+) -> None:
     """Where tiny neurons with random directions end on DATA: extremal directions, dead or vanishing."""
     import numpy as np
 

@@ -7,9 +7,15 @@ import typer
 from marginflow.cli.common import Data, Json, Label, Seed
 
 
-def extremal(data: Data, json: Json = False, label: Label = "y", seed: Seed = 0,
-             starts: Annotated[int, typer.Option(help="Ascents per sign where nothing proves completeness.", min=1)] = 512,
-             ) -> None:
+def extremal(
+    data: Data,
+    json: Json = False,
+    label: Label = "y",
+    seed: Seed = 0,
+    starts: Annotated[
+        int, typer.Option(help="Ascents per sign where nothing proves completeness.", min=1)
+    ] = 512,
+) -> None:
     """Extremal directions of DATA and their sectors: where small neurons of either sign go."""
     from marginflow.cli.common import emit
     from marginflow.data import load

@@ -6,8 +6,6 @@ v̂, and it does exactly when v̂ lies in the face. Directions with C <= 0 are s
 them, and the cells, every one of which touches an arc.
 """
 
-import itertools
-
 import numpy as np
 
 from marginflow.sectors.selection import SPEED_ZERO, settle
@@ -28,7 +26,7 @@ def fits(X: np.ndarray) -> bool:
 
 def candidates(X: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Directions among which are all strict local maxima of Σ p_i ρ(wᵀx_i)."""
-    _, singular, right = np.linalg.svd(X, full_matrices=False)
+    right = np.linalg.svd(X, full_matrices=False)[2]
     basis = right[: int(np.linalg.matrix_rank(X))]
     Y = X @ basis.T
     norms = np.linalg.norm(Y, axis=1)
@@ -42,7 +40,7 @@ def _rank1(unit: np.ndarray):
 
 
 def _rank2(unit: np.ndarray):
-    rays = np.concatenate([[[-1, 1]], [[1, -1]]]) [:, None, :] * unit[None, :, ::-1]
+    rays = np.concatenate([[[-1, 1]], [[1, -1]]])[:, None, :] * unit[None, :, ::-1]
     rays = rays.reshape(-1, 2)
     angles = np.sort(np.arctan2(rays[:, 1], rays[:, 0]))
     middle = angles + np.diff(angles, append=angles[0] + 2 * np.pi) / 2
@@ -71,7 +69,9 @@ def _rank3(unit: np.ndarray):
         yield arcs, nothing, np.where(parallel, -np.sign(unit @ x), 0.0)
 
 
-def _of_faces(Y: np.ndarray, p: np.ndarray, norms: np.ndarray, points: np.ndarray, zero: np.ndarray, side=None):
+def _of_faces(
+    Y: np.ndarray, p: np.ndarray, norms: np.ndarray, points: np.ndarray, zero: np.ndarray, side=None
+):
     """Critical directions of the faces that `points` represent; `side` overrides the sign of entries near 0."""
     z = points @ Y.T
     on = (z > 0) & ~zero
@@ -93,7 +93,9 @@ def _of_faces(Y: np.ndarray, p: np.ndarray, norms: np.ndarray, points: np.ndarra
             yield v / speed
 
 
-def _may_balance(Y: np.ndarray, p: np.ndarray, norms: np.ndarray, zero: np.ndarray, v0: np.ndarray) -> np.ndarray:
+def _may_balance(
+    Y: np.ndarray, p: np.ndarray, norms: np.ndarray, zero: np.ndarray, v0: np.ndarray
+) -> np.ndarray:
     """Whether the opposed examples at 0 can hold the neuron: with v_0 pushing each one inward, up to rounding.
 
     Necessary for sliding on one hyperplane; with several, some member must be pushed inward.

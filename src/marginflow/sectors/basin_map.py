@@ -11,8 +11,8 @@ from marginflow._core.progress import progress
 from marginflow._core.record import Record, Table, jsonable, show
 from marginflow.data.dataset import Dataset
 from marginflow.sectors import patterns
-from marginflow.sectors.early import ACROSS, Fate, path
 from marginflow.sectors.directions import SAME_DIRECTION, Extremal, record
+from marginflow.sectors.early import ACROSS, Fate, path
 from marginflow.sectors.local import Kind, local_kind
 
 # x_kᵀv is 0 below this times ‖x_k‖ times the size of the fields: a call's worth of roundings (see selection).
@@ -48,19 +48,38 @@ class Basins(Record):
     def table(self) -> Table:
         n = len(self.fate)
         rows = [(name, str(count), f"{count / n:.4f}") for name, count in self.counts().items() if count]
-        notes = (f"{len(self.limits)} end directions; {show(float((self.slid > 0).mean()))} of the neurons slid; "
-                 f"{show(float(self.events.mean()))} events on average",)
+        notes = (
+            f"{len(self.limits)} end directions; {show(float((self.slid > 0).mean()))} of the neurons slid; "
+            f"{show(float(self.events.mean()))} events on average",
+        )
         return Table(f"fates of {n} directions", ("fate", "neurons", "share"), tuple(rows), notes)
 
     def to_json(self) -> dict[str, Any]:
-        ends = [{**limit.to_json(), "neurons": int((self.end == k).sum())} for k, limit in enumerate(self.limits)]
-        return jsonable({"directions": len(self.fate), "fates": self.counts(), "limits": ends,
-                         "slid": float((self.slid > 0).mean()), "events_mean": float(self.events.mean()),
-                         "events_max": int(self.events.max()), "retried": self.retried})
+        ends = [
+            {**limit.to_json(), "neurons": int((self.end == k).sum())} for k, limit in enumerate(self.limits)
+        ]
+        return jsonable(
+            {
+                "directions": len(self.fate),
+                "fates": self.counts(),
+                "limits": ends,
+                "slid": float((self.slid > 0).mean()),
+                "events_mean": float(self.events.mean()),
+                "events_max": int(self.events.max()),
+                "retried": self.retried,
+            }
+        )
 
 
-def basins(data: Dataset, directions, sign=None, loss="logistic", weights=None, lanes: int | None = None,
-           max_events: int | None = None) -> Basins:
+def basins(
+    data: Dataset,
+    directions,
+    sign=None,
+    loss="logistic",
+    weights=None,
+    lanes: int | None = None,
+    max_events: int | None = None,
+) -> Basins:
     """Fates of tiny neurons that start in `directions` (m, d), with output weights of the given sign.
 
     sign: 1 (the default), -1, or one per direction. lanes: neurons advanced together (default: what fits in
@@ -85,7 +104,9 @@ def basins(data: Dataset, directions, sign=None, loss="logistic", weights=None, 
 
 
 @double
-def _run(X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: int, meter) -> dict[str, np.ndarray]:
+def _run(
+    X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: int, meter
+) -> dict[str, np.ndarray]:
     """Stream the directions through a fixed number of lanes; finished lanes are refilled at every call."""
     import jax.numpy as jnp
 
@@ -102,12 +123,27 @@ def _run(X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: in
     B = lanes or int(np.clip(LANE_BYTES // per_lane, 64, 8192))
     B = min(B, 1 << max(6, (len(W) - 1).bit_length()))
     mix = np.random.default_rng(0).integers(1, 2**62, len(Y)) | 1
-    problem = batch.Problem(jnp.asarray(Y), jnp.asarray(Y @ Y.T), jnp.asarray(p), jnp.asarray(norms), float(np.abs(p) @ norms), ZERO, ACROSS,
-                            cap, jnp.asarray(mix))
+    problem = batch.Problem(
+        jnp.asarray(Y),
+        jnp.asarray(Y @ Y.T),
+        jnp.asarray(p),
+        jnp.asarray(norms),
+        float(np.abs(p) @ norms),
+        ZERO,
+        ACROSS,
+        cap,
+        jnp.asarray(mix),
+    )
     m = len(W)
-    out = {"code": np.zeros(m, np.int8), "limit": np.zeros((m, X.shape[1])), "events": np.zeros(m, np.int32),
-           "time": np.zeros(m), "log_growth": np.zeros(m), "slid": np.zeros(m, np.int32),
-           "fingerprint": np.zeros(m, np.int64)}
+    out = {
+        "code": np.zeros(m, np.int8),
+        "limit": np.zeros((m, X.shape[1])),
+        "events": np.zeros(m, np.int32),
+        "time": np.zeros(m),
+        "log_growth": np.zeros(m),
+        "slid": np.zeros(m, np.int32),
+        "fingerprint": np.zeros(m, np.int64),
+    }
     owner = np.full(B, -1)
     finished = np.ones(B, bool)
     state, following = batch.start(problem, jnp.zeros((rank, B)), jnp.zeros(B), slots), 0
@@ -181,7 +217,9 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
             names.append(name)
         end[mine] = number[index]
         fate[mine] = np.array(names)[index]
-    retried = np.flatnonzero(np.isin(code, (batch.UNSURE, batch.CROWDED)) | (arrived & (fate == Fate.UNDECIDED.value)))
+    retried = np.flatnonzero(
+        np.isin(code, (batch.UNSURE, batch.CROWDED)) | (arrived & (fate == Fate.UNDECIDED.value))
+    )
     events, time, log_growth, slid = raw["events"], raw["time"], raw["log_growth"], raw["slid"]
     for row in retried:
         q = path(data, W[row], int(s[row]), loss, weights, max_events)
@@ -189,7 +227,9 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
         log_growth[row], slid[row] = q.arcs[-1].log_norm, max(int((arc.pattern == 0).sum()) for arc in q.arcs)
         end[row] = -1
         if q.fate in (Fate.POSITIVE, Fate.NEGATIVE, Fate.VANISHING):
-            end[row] = _place(limits, X, s[row] * kappa, kappa, q.limit, int(s[row]), q.fate is Fate.VANISHING)[0]
+            end[row] = _place(
+                limits, X, s[row] * kappa, kappa, q.limit, int(s[row]), q.fate is Fate.VANISHING
+            )[0]
     return Basins(s, fate, limit, end, events, time, log_growth, slid, tuple(limits), len(retried))
 
 
@@ -206,8 +246,9 @@ def _place(limits: list[Extremal], X, p, kappa, u, sign: int, vanishing: bool) -
     if grows == vanishing:
         return -1, Fate.UNDECIDED.value
     for k, known in enumerate(limits):
-        if np.linalg.norm(known.direction - u) <= SAME_DIRECTION and np.sign(known.G) == np.sign(kappa @ np.maximum(X @ u, 0)):
+        if np.linalg.norm(known.direction - u) <= SAME_DIRECTION and np.sign(known.G) == np.sign(
+            kappa @ np.maximum(X @ u, 0)
+        ):
             return k, name.value
     limits.append(record(X, p, kappa, u))
     return len(limits) - 1, name.value
-

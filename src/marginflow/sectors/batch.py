@@ -62,8 +62,22 @@ def start(problem: Problem, w, outside, slots: int) -> Lanes:
     on = z > problem.zero * problem.norms[:, None]
     f = lambda *shape: jnp.zeros((*shape, B))  # noqa: E731
     i = lambda value: jnp.full((B,), value, jnp.int32)  # noqa: E731
-    return Lanes(w, outside, jnp.where(on, problem.p[:, None], 0.0), on.astype(jnp.int8),
-                 jnp.full((slots, B), -1, jnp.int32), f(slots, slots), f(slots), i(-1), f(), i(RUNNING), i(0), f(), f(), i(0))
+    return Lanes(
+        w,
+        outside,
+        jnp.where(on, problem.p[:, None], 0.0),
+        on.astype(jnp.int8),
+        jnp.full((slots, B), -1, jnp.int32),
+        f(slots, slots),
+        f(slots),
+        i(-1),
+        f(),
+        i(RUNNING),
+        i(0),
+        f(),
+        f(),
+        i(0),
+    )
 
 
 def refresh(problem: Problem, s: Lanes) -> Lanes:
@@ -117,12 +131,20 @@ def _advance(problem: Problem, s: Lanes, v, beta) -> Lanes:
     any_on = (s.side == ON).any(0)
     still = ~any_on | (speed <= problem.zero * problem.scale)
     opposed = (A < 0) & (across <= problem.across)
-    code = jnp.where(still, jnp.where(any_on, RESTING, DEAD),
-           jnp.where(opposed, jnp.where(full, PINNED, UNSURE),
-           # Held in the span but not outside it: it reaches 0 there, where all hyperplanes meet.
-           jnp.where(full & (A < 0), SPLIT,
-           jnp.where(jnp.isinf(step), RAY,
-           jnp.where(s.events >= problem.cap, UNSURE, RUNNING)))))
+    code = jnp.where(
+        still,
+        jnp.where(any_on, RESTING, DEAD),
+        jnp.where(
+            opposed,
+            jnp.where(full, PINNED, UNSURE),
+            # Held in the span but not outside it: it reaches 0 there, where all hyperplanes meet.
+            jnp.where(
+                full & (A < 0),
+                SPLIT,
+                jnp.where(jnp.isinf(step), RAY, jnp.where(s.events >= problem.cap, UNSURE, RUNNING)),
+            ),
+        ),
+    )
     code = jnp.where(free, code, s.code)
     go = free & (code == RUNNING)
 
@@ -132,9 +154,15 @@ def _advance(problem: Problem, s: Lanes, v, beta) -> Lanes:
     duration = (_log_sum(A + length, across) - _log_sum(A, across)) / safe
     keep = lambda a, b: jnp.where(go, a, b)  # noqa: E731
     return s._replace(
-        w=keep(new / norm, s.w), outside=keep(s.outside / norm, s.outside), code=code,
-        pending=keep(k, s.pending), done=keep(0.0, s.done), events=keep(s.events + 1, s.events),
-        time=keep(s.time + duration, s.time), log_norm=keep(s.log_norm + jnp.log(norm), s.log_norm))
+        w=keep(new / norm, s.w),
+        outside=keep(s.outside / norm, s.outside),
+        code=code,
+        pending=keep(k, s.pending),
+        done=keep(0.0, s.done),
+        events=keep(s.events + 1, s.events),
+        time=keep(s.time + duration, s.time),
+        log_norm=keep(s.log_norm + jnp.log(norm), s.log_norm),
+    )
 
 
 def _log_sum(r, across):
@@ -196,14 +224,23 @@ def _stretch(problem: Problem, s: Lanes, beta) -> Lanes:
     upper = (out & (rate > 0)).any(0)
     mu = _put_slots(s.mu, s.slot, -strength * c)
     mu = _put(mu, k, jnp.where(live, share * p, _pick(mu, k)))
-    side = _put(s.side, k, jnp.where(enters, SLIDING, jnp.where(ends, jnp.where(was_on, OFF, ON), _pick(s.side, k))))
+    side = _put(
+        s.side, k, jnp.where(enters, SLIDING, jnp.where(ends, jnp.where(was_on, OFF, ON), _pick(s.side, k)))
+    )
     side = _put(side, example, jnp.where(leaves, jnp.where(upper, ON, OFF), _pick(side, example)))
     slot = jnp.where(into, k, jnp.where(out, -1, s.slot))
     return s._replace(
-        mu=mu, side=side, slot=slot, inverse=inverse, c=jnp.where(into, share, jnp.where(out, 0.0, c)), done=done,
-        pending=jnp.where(enters | ends, -1, s.pending), events=s.events + leaves,
+        mu=mu,
+        side=side,
+        slot=slot,
+        inverse=inverse,
+        c=jnp.where(into, share, jnp.where(out, 0.0, c)),
+        done=done,
+        pending=jnp.where(enters | ends, -1, s.pending),
+        events=s.events + leaves,
         most=jnp.maximum(s.most, (slot >= 0).sum(0)),
-        code=jnp.where(enters & used.all(0), CROWDED, s.code))
+        code=jnp.where(enters & used.all(0), CROWDED, s.code),
+    )
 
 
 def _pick(table, k):

@@ -1,4 +1,4 @@
-"""Lemma 2 of Phuong & Lampert 2021 in closed form: on orthogonally separable data there is one extremal sector a sign."""
+"""Lemma 2 of Phuong & Lampert 2021: on orthogonally separable data each sign has one extremal sector, in closed form."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Extremal directions of both signs with their sectors: all of them where that can be shown, else those that were found.
+"""Extremal directions of both signs with their sectors: all where that can be shown, else those that were found."""
 
 A positive (negative) extremal direction is a strict local maximum (minimum) of G on the sphere (theory §3). Four
 ways to them, the first that applies:
@@ -55,20 +55,44 @@ class Extremals(Record):
     undecided: tuple[Extremal, ...] = ()
 
     def table(self) -> Table:
-        rows = [(name, show(e.G), "yes" if e.growing else "no (vanishing)", _sector_text(e.sector), _vector_text(e.direction))
-                for name, group in (("positive", self.positive), ("negative", self.negative),
-                                    ("undecided", self.undecided)) for e in group]
+        rows = [
+            (
+                name,
+                show(e.G),
+                "yes" if e.growing else "no (vanishing)",
+                _sector_text(e.sector),
+                _vector_text(e.direction),
+            )
+            for name, group in (
+                ("positive", self.positive),
+                ("negative", self.negative),
+                ("undecided", self.undecided),
+            )
+            for e in group
+        ]
         note = {True: "complete: there is no other", False: "not complete: others may exist"}[self.complete]
-        return Table("extremal directions", ("kind", "G", "growing", "sector", "direction"), tuple(rows),
-                     (f"{note} (found by {self.method})",))
+        return Table(
+            "extremal directions",
+            ("kind", "G", "growing", "sector", "direction"),
+            tuple(rows),
+            (f"{note} (found by {self.method})",),
+        )
 
     def to_json(self) -> dict[str, Any]:
-        return jsonable({"positive": list(self.positive), "negative": list(self.negative), "complete": self.complete,
-                         "method": self.method, "undecided": list(self.undecided)})
+        return jsonable(
+            {
+                "positive": list(self.positive),
+                "negative": list(self.negative),
+                "complete": self.complete,
+                "method": self.method,
+                "undecided": list(self.undecided),
+            }
+        )
 
 
-def extremal(data: Dataset, loss="logistic", weights=None, starts: int = 512, seed: int = 0,
-             by_lemma2: bool = True) -> Extremals:
+def extremal(
+    data: Dataset, loss="logistic", weights=None, starts: int = 512, seed: int = 0, by_lemma2: bool = True
+) -> Extremals:
     """Extremal directions of G for these data; `weights` replaces -ℓ'(0) by any non-negative weights.
 
     `starts` and `seed` matter only where neither theorem nor enumeration applies. With `by_lemma2` false the lemma
@@ -77,7 +101,12 @@ def extremal(data: Dataset, loss="logistic", weights=None, starts: int = 512, se
     if starts < 1:
         raise InputError(f"starts {starts}; give at least 1")
     X, kappa = np.asarray(data.X, np.float64), charges(data, loss, weights)
-    if by_lemma2 and data.d > 1 and (kappa != 0).all() and orthogonal_separability(data).status is Status.HOLDS:
+    if (
+        by_lemma2
+        and data.d > 1
+        and (kappa != 0).all()
+        and orthogonal_separability(data).status is Status.HOLDS
+    ):
         return _by_lemma2(data, X, kappa)
     by_sign, exhaustive, method = {}, True, ""
     for sign in (1, -1):

@@ -91,13 +91,21 @@ class Path(Record):
         return self.arcs[max(k, 0)].at(time)
 
     def table(self) -> Table:
-        rows = [(f"{np.exp(t):.6g}" if np.isfinite(t) else "0", str(kind), str(i))
-                for t, kind, i in zip(self.events.log_time, self.events.kind, self.events.example, strict=True)]
-        return Table(f"early path: {self.fate.value}", ("time", "event", "example"), tuple(rows),
-                     (f"{len(self.arcs)} arcs; growth rate {show(self.growth)}",))
+        rows = [
+            (f"{np.exp(t):.6g}" if np.isfinite(t) else "0", str(kind), str(i))
+            for t, kind, i in zip(self.events.log_time, self.events.kind, self.events.example, strict=True)
+        ]
+        return Table(
+            f"early path: {self.fate.value}",
+            ("time", "event", "example"),
+            tuple(rows),
+            (f"{len(self.arcs)} arcs; growth rate {show(self.growth)}",),
+        )
 
 
-def path(data: Dataset, w, sign: int = 1, loss="logistic", weights=None, max_events: int | None = None) -> Path:
+def path(
+    data: Dataset, w, sign: int = 1, loss="logistic", weights=None, max_events: int | None = None
+) -> Path:
     """The early path of one neuron that starts in direction w with output weight of the given sign."""
     w = directions(data, w)
     if w.ndim != 1:
@@ -118,7 +126,7 @@ def path(data: Dataset, w, sign: int = 1, loss="logistic", weights=None, max_eve
     _note(log, 0.0, np.where(zero, 0, np.sign(z)), _pattern(state), zero)
     while True:
         speed = float(np.linalg.norm(state.v))
-        resting = not state.on.any() and not state.c.any() or speed <= SPEED_ZERO * scale
+        resting = (not state.on.any() and not state.c.any()) or speed <= SPEED_ZERO * scale
         v = np.zeros_like(u) if resting else state.v
         arcs.append(Arc(time, log_norm, u, v, _pattern(state), state.c))
         if resting:
@@ -161,6 +169,7 @@ def _pattern(state) -> np.ndarray:
 
 def _duration(A: float, across: float, step: float) -> float:
     """τ with r(τ) = A + step from ‖w‖ = 1: log(r + ρ) - log(A + 1), each conjugated where it would cancel."""
+
     def log_sum(r: float) -> float:
         rho = float(np.hypot(r, across))
         return float(np.log(r + rho)) if r >= 0 else float(2 * np.log(across) - np.log(rho - r))
@@ -188,8 +197,9 @@ def _fate_of_limit(X: np.ndarray, p: np.ndarray, e: np.ndarray, sign: int) -> Fa
 
 def _note(log: list, time: float, before: np.ndarray, after: np.ndarray, met: np.ndarray) -> None:
     for k in np.flatnonzero(met & (before != after)):
-        kind = {(-1, 1): "cross_on", (1, -1): "cross_off"}.get((int(before[k]), int(after[k])),
-                                                              "enter" if after[k] == 0 else "leave")
+        kind = {(-1, 1): "cross_on", (1, -1): "cross_off"}.get(
+            (int(before[k]), int(after[k])), "enter" if after[k] == 0 else "leave"
+        )
         log.append((k, kind, time))
 
 
@@ -199,9 +209,15 @@ def _finish(data: Dataset, X: np.ndarray, sign: int, arcs: list[Arc], log: list,
     ends_on_ray = fate in (Fate.POSITIVE, Fate.NEGATIVE, Fate.OTHER) and speed > 0
     limit = last.v / speed if ends_on_ray else last.u
     growth = {True: speed, False: -speed if fate is Fate.VANISHING else 0.0}[ends_on_ray]
-    sector = np.where(np.abs(X @ limit) <= SAME_INSTANT * np.linalg.norm(X, axis=1), 0, np.sign(X @ limit)).astype(np.int8)
+    sector = np.where(
+        np.abs(X @ limit) <= SAME_INSTANT * np.linalg.norm(X, axis=1), 0, np.sign(X @ limit)
+    ).astype(np.int8)
     sector[last.pattern == 0] = 0
     with np.errstate(divide="ignore"):
-        events = Events(np.zeros(len(log), int), np.array([k for k, _, _ in log], int),
-                        np.array([kind for _, kind, _ in log], dtype="U9"), np.log([t for _, _, t in log]))
+        events = Events(
+            np.zeros(len(log), int),
+            np.array([k for k, _, _ in log], int),
+            np.array([kind for _, kind, _ in log], dtype="U9"),
+            np.log([t for _, _, t in log]),
+        )
     return Path(sign, tuple(arcs), events, fate, limit, sector, growth)

@@ -18,8 +18,15 @@ def charges(data: Dataset, loss="logistic", weights=None) -> np.ndarray:
     if weights is None:
         return data.y * float(np.exp(as_loss(loss).log_slope(np.zeros(()))))
     weights = to_numpy(weights, np.float64)
-    if weights.shape != (data.n,) or not (weights >= 0).all() or not weights.any() or not np.isfinite(weights).all():
-        raise InputError(f"weights of shape {weights.shape}; give one finite weight >= 0 per example ({data.n}), not all 0")
+    if (
+        weights.shape != (data.n,)
+        or not (weights >= 0).all()
+        or not weights.any()
+        or not np.isfinite(weights).all()
+    ):
+        raise InputError(
+            f"weights of shape {weights.shape}; give one finite weight >= 0 per example ({data.n}), not all 0"
+        )
     return data.y * weights
 
 

@@ -29,8 +29,11 @@ def patterns_of_few(X: np.ndarray, p: np.ndarray) -> np.ndarray:
     """All strict local maxima are among these: C > 0 by choices of aligned examples, C <= 0 by vertices."""
     aligned = np.flatnonzero(p > 0)
     choices = (np.array(bits) for bits in itertools.product([False, True], repeat=len(aligned)) if any(bits))
-    found = [u for bits in choices if (u := _peak(X, p, aligned[bits])) is not None
-             and np.array_equal(X[aligned] @ u > 0, bits)]
+    found = [
+        u
+        for bits in choices
+        if (u := _peak(X, p, aligned[bits])) is not None and np.array_equal(X[aligned] @ u > 0, bits)
+    ]
     return np.array(found + list(_vertices(X, p))).reshape(-1, X.shape[1])
 
 
