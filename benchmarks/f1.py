@@ -1,9 +1,9 @@
-"""F1 margin on chizat2020 data: the solver against the paper's gradient ascent and a convex program over sampled patterns.
+"""F1 margin on chizat2020 data: the solver, the paper's gradient ascent, a convex program over sampled patterns.
 
     python benchmarks/f1.py [--n 256 --d 15 --k 3 --seed 0 --iterations 40000 --width 1000 --patterns 200]
 
 Rows: method, seconds, margin reached (all measured by the same certificate, so all are lower bounds of γ1), and for the
-solver the value its own search could not exceed. `pyscnn` is a row where it is installed.
+solver the value its own search could not exceed.
 """
 
 import argparse
@@ -24,11 +24,11 @@ def certified(data: Dataset, w: np.ndarray, a: np.ndarray) -> float:
 
 
 def gradient_ascent(data: Dataset, width: int, iterations: int, seed: int) -> float:
-    """Chizat & Bach's ascent of the smooth margin, both layers, exponential loss, step 0.5/√t: the best margin on the way.
+    """Chizat & Bach's ascent of the smooth margin, both layers, exponential loss, step 0.5/√t: its best margin.
 
     Written as tightly as NumPy allows: three n×m products per step.
     """
-    X, y, (n, d) = data.X, data.y, data.X.shape
+    X, y, d = data.X, data.y, data.d
     rng = np.random.default_rng(seed)
     w = rng.standard_normal((width, d))
     w /= np.linalg.norm(w, axis=1, keepdims=True)
@@ -62,7 +62,9 @@ def sampled_patterns(data: Dataset, count: int, seed: int) -> float:
     side = 2 * D - 1
     out = cp.sum(cp.multiply(D, X @ (V - U)), axis=1)
     constraints = [cp.multiply(y, out) >= 1, cp.multiply(side, X @ V) >= 0, cp.multiply(side, X @ U) >= 0]
-    problem = cp.Problem(cp.Minimize(cp.sum(cp.norm(V, 2, axis=0)) + cp.sum(cp.norm(U, 2, axis=0))), constraints)
+    problem = cp.Problem(
+        cp.Minimize(cp.sum(cp.norm(V, 2, axis=0)) + cp.sum(cp.norm(U, 2, axis=0))), constraints
+    )
     problem.solve(solver=cp.CLARABEL)
     if V.value is None:
         return 0.0
@@ -70,20 +72,19 @@ def sampled_patterns(data: Dataset, count: int, seed: int) -> float:
     return certified(data, w, np.concatenate([np.ones(D.shape[1]), -np.ones(D.shape[1])]))
 
 
-def scnn(data: Dataset, count: int, seed: int) -> float:
-    """The convex two-layer network of `pyscnn`, nearly without regularisation, which tends to the max margin."""
-    from scnn.optimize import optimize
-
-    X, y = data.X.astype(np.float32), data.y.astype(np.float32)[:, None]
-    model, _ = optimize("relu", count, X, y, X, y, lambda_regularization := 1e-5, seed=seed)  # noqa: F841
-    w, a = (np.asarray(part, dtype=float) for part in model.parameters)
-    return certified(data, w, a.ravel())
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("n", 256), ("d", 15), ("k", 3), ("seed", 0), ("iterations", 40_000), ("width", 1000),
-                          ("patterns", 200)):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (
+        ("n", 256),
+        ("d", 15),
+        ("k", 3),
+        ("seed", 0),
+        ("iterations", 40_000),
+        ("width", 1000),
+        ("patterns", 200),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     at = parser.parse_args()
     data = chizat2020(n=at.n, d=at.d, k=at.k, seed=at.seed)
@@ -94,18 +95,21 @@ def main() -> None:
         start = time.perf_counter()
         result = run()
         seconds = time.perf_counter() - start
-        value, note = (result, "") if isinstance(result, float) else (result.lower_bound, f"{result.dual_value:.8f}")
+        value, note = (
+            (result, "") if isinstance(result, float) else (result.lower_bound, f"{result.dual_value:.8f}")
+        )
         print(f"{name:42s} {seconds:8.2f} {value:12.8f}  {note}", flush=True)
 
     row("marginflow, no pricing", lambda: margins.f1(data, seed=at.seed, rounds=0))
     row("marginflow, default", lambda: margins.f1(data, seed=at.seed))
     row("marginflow, search gap 5e-3", lambda: margins.f1(data, seed=at.seed, search_gap=5e-3))
     row("marginflow, default, another start", lambda: margins.f1(data, seed=at.seed + 1))
-    row(f"gradient ascent, m={at.width}, {at.iterations} steps", lambda: gradient_ascent(data, at.width, at.iterations, at.seed))
+    row(
+        f"gradient ascent, m={at.width}, {at.iterations} steps",
+        lambda: gradient_ascent(data, at.width, at.iterations, at.seed),
+    )
     if importlib.util.find_spec("cvxpy"):
         row(f"CVXPY, {at.patterns} sampled patterns", lambda: sampled_patterns(data, at.patterns, at.seed))
-    if importlib.util.find_spec("scnn"):
-        row(f"pyscnn, {at.patterns} patterns", lambda: scnn(data, at.patterns, at.seed))
 
 
 if __name__ == "__main__":

@@ -176,8 +176,11 @@ def test_rotation_flip_scale_and_order(seed):
     base = margins.f1(data)
     Q = np.linalg.qr(rng.standard_normal((3, 3)))[0]
     order = rng.permutation(7)
-    changed = {"rotated": Dataset(data.X @ Q, data.y), "flipped": Dataset(data.X, -data.y),
-               "permuted": Dataset(data.X[order], data.y[order])}
+    changed = {
+        "rotated": Dataset(data.X @ Q, data.y),
+        "flipped": Dataset(data.X, -data.y),
+        "permuted": Dataset(data.X[order], data.y[order]),
+    }
     for name, other in changed.items():
         found = margins.f1(other)
         # What holds for any solver: proved intervals of one number must meet.
@@ -191,7 +194,8 @@ def test_homogeneous_in_the_data(factor, activation, power):
     data = cloud(6, 2, 3)
     scaled = Dataset(data.X * factor, data.y)
     assert margins.f1(scaled, activation=activation).value == pytest.approx(
-        factor**power * margins.f1(data, activation=activation).value, rel=1e-8)
+        factor**power * margins.f1(data, activation=activation).value, rel=1e-8
+    )
 
 
 def test_a_redundant_example_changes_nothing_and_a_new_one_never_helps():
@@ -225,7 +229,12 @@ def test_finite_margin_of_a_matrix_game():
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 12), m=st.integers(1, 12), scale=st.sampled_from([1e-9, 1.0, 1e9]))
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 12),
+    m=st.integers(1, 12),
+    scale=st.sampled_from([1e-9, 1.0, 1e9]),
+)
 def test_finite_margin_is_enclosed(seed, n, m, scale):
     Z = scale * np.random.default_rng(seed).standard_normal((n, m))
     result = margins.f1_finite(Z)
@@ -318,8 +327,10 @@ def test_lower_bounds_hold_in_exact_arithmetic():
     F = np.vectorize(Fraction, otypes=[object])
     X, c, m = F(data.X), F(result.neurons.direction), F(result.neurons.mass)
     z = np.maximum(X @ c.T, 0)
-    reached = min(int(data.y[i]) * sum(int(s) * w * v for s, w, v in zip(result.neurons.sign, m, z[i], strict=True))
-                  for i in range(6))
+    reached = min(
+        int(data.y[i]) * sum(int(s) * w * v for s, w, v in zip(result.neurons.sign, m, z[i], strict=True))
+        for i in range(6)
+    )
     # Total variation Σ m ‖c‖ <= Σ m (1 + ‖c‖²)/2, exactly.
     total = sum(w * (1 + sum(e * e for e in row)) / 2 for w, row in zip(m, c, strict=True))
     assert Fraction(result.lower_bound) <= reached / total / 2

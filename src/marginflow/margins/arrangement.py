@@ -12,8 +12,8 @@ orthant, so Γ >= 0 and 1 = μᵀΓμ >= max(‖μ‖², min_ab Γ_ab (Σμ)²),
     G(c) <= min(‖b_+‖, max_k b_k / sqrt(min Γ))   if some b_k > 0,   else max_k b_k.
 
 S-ReLU: the squares give G(c) <= μᵀQμ with Q_ab = Σ_+ β_i ρ(z_ia)ρ(z_ib) - Σ_- |β_i| t_i z_ia z_ib, where t_i = 1 is
-allowed only if the row is positive on the whole cone; then max Q_ab / min Γ or max Q_ab. Where G is flat over a whole
-cell this converges slowly, so the largest eigenvalue of Σ_+ β_i x_i x_iᵀ - Σ_- t_i |β_i| x_i x_iᵀ, over the gaining rows
+allowed only if the row is positive on the whole cone; then max Q_ab / min Γ or max Q_ab. Where G is flat over a cell
+this converges slowly, so the largest eigenvalue of Σ_+ β_i x_i x_iᵀ - Σ_- t_i |β_i| x_i x_iᵀ, over the gaining rows
 that are positive somewhere in the cone, is used as well.
 
 None of this needs a generator to lie exactly on its hyperplane. Rounding moves a new generator by at most 4 eps from
@@ -49,8 +49,15 @@ def lipschitz(X: np.ndarray, beta: np.ndarray, squared: bool) -> float:
     return float(np.abs(beta) @ (2 * norm**2 if squared else norm)) * (1 + len(beta) * EPS)
 
 
-def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, squared: bool = False, tolerance: float = 1e-11,
-            max_cones: int = MAX_CONES) -> GlobalMax:
+def maximum(
+    X: np.ndarray,
+    beta: np.ndarray,
+    start: np.ndarray,
+    *,
+    squared: bool = False,
+    tolerance: float = 1e-11,
+    max_cones: int = MAX_CONES,
+) -> GlobalMax:
     """Maximise over the sphere of R^r, X of shape (m, r), from an incumbent direction `start`."""
     m, r = X.shape
     slack = lipschitz(X, beta, squared)
@@ -64,7 +71,9 @@ def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, squared: bool
         step = max(1, CHUNK // (r * m))
         for chunk in (cones[i : i + step] for i in range(0, len(cones), step)):
             z = chunk @ X.T
-            at = np.unravel_index(np.argmax(seen := values(chunk.reshape(-1, r), X, beta, squared)), chunk.shape[:2])
+            at = np.unravel_index(
+                np.argmax(seen := values(chunk.reshape(-1, r), X, beta, squared)), chunk.shape[:2]
+            )
             if seen.max() > value:
                 best, value = chunk[at], float(seen.max())
             gram = np.einsum("bkr,blr->bkl", chunk, chunk)
@@ -74,7 +83,9 @@ def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, squared: bool
             if r == 1:
                 upper = max(upper, bound.max())
             elif keep.any():
-                following.append(_cut(chunk[keep], z[keep], gram[keep], straddle[keep], curvature[keep], edges))
+                following.append(
+                    _cut(chunk[keep], z[keep], gram[keep], straddle[keep], curvature[keep], edges)
+                )
         nodes += len(cones)
         depth += 1
         cones = np.concatenate(following) if following else cones[:0]
@@ -93,19 +104,24 @@ def _bounds(z: np.ndarray, gram: np.ndarray, X: np.ndarray, beta: np.ndarray, sq
     with np.errstate(divide="ignore", invalid="ignore"):
         stretch = np.where(width > 0, 1 / np.sqrt(np.maximum(width, 0)), 1e150)
     if squared:
-        # A row within TOUCH of its hyperplane counts as on the side it touches; that costs |β_i| (TOUCH ‖x_i‖)² at most.
+        # A row within TOUCH of its hyperplane counts as on the side it touches, for |β_i| (TOUCH ‖x_i‖)² at most.
         touch = TOUCH * np.linalg.norm(X, axis=1)
         t = ((least >= -touch) & (beta < 0)) * beta
         gain = np.maximum(beta, 0.0)
-        Q = np.einsum("bkm,blm->bkl", positive * gain, positive) + np.einsum("bkm,blm->bkl", z * t[:, None, :], z)
+        Q = np.einsum("bkm,blm->bkl", positive * gain, positive) + np.einsum(
+            "bkm,blm->bkl", z * t[:, None, :], z
+        )
         top = Q.max(axis=(1, 2))
         norm = np.where(top > 0, np.linalg.norm(np.maximum(Q, 0), axis=(1, 2)), np.inf)
         flat = np.where(top > 0, top * stretch**2, top)
         live = t + ((most > touch) & (beta > 0)) * beta
         M = np.einsum("bm,mi,mj->bij", live, X, X, optimize=True)
-        whole = np.linalg.eigvalsh(M)[:, -1] + 8 * (len(beta) + X.shape[1]) * EPS * (np.abs(live) @ np.square(X).sum(axis=1))
+        error = 8 * (len(beta) + X.shape[1]) * EPS * (np.abs(live) @ np.square(X).sum(axis=1))
+        whole = np.linalg.eigvalsh(M)[:, -1] + error
         norm = np.where(whole > 0, np.minimum(norm, whole), norm)
-        straddle = np.abs(beta) * np.minimum(np.maximum(most, 0), np.maximum(-least, 0)) * np.maximum(most, -least)
+        straddle = (
+            np.abs(beta) * np.minimum(np.maximum(most, 0), np.maximum(-least, 0)) * np.maximum(most, -least)
+        )
     else:
         on = z.sum(axis=1) > 0
         b = positive @ np.maximum(beta, 0.0) + np.einsum("bkm,bm->bk", z, on * np.minimum(beta, 0.0))
@@ -114,6 +130,8 @@ def _bounds(z: np.ndarray, gram: np.ndarray, X: np.ndarray, beta: np.ndarray, sq
         flat = np.where(top > 0, top * stretch, top)
         straddle = np.abs(beta) * np.minimum(np.maximum(most, 0), np.maximum(-least, 0))
     bound = np.minimum(norm, flat) + (np.abs(beta) @ np.square(touch) if squared else 0.0)
+    # An overflow proves nothing about its cone.
+    bound = np.where(np.isnan(bound), np.inf, bound)
     return bound, straddle, bound - top
 
 

@@ -25,8 +25,14 @@ BATCH = 512
 STEPS = 400
 
 
-def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, tolerance: float = 1e-10,
-            max_nodes: int = MAX_NODES) -> GlobalMax:
+def maximum(
+    X: np.ndarray,
+    beta: np.ndarray,
+    start: np.ndarray,
+    *,
+    tolerance: float = 1e-10,
+    max_nodes: int = MAX_NODES,
+) -> GlobalMax:
     """Maximise over the unit ball from an incumbent direction; `complete` is False when `max_nodes` did not do."""
     loss = np.flatnonzero(beta < 0)
     gain = np.flatnonzero(beta > 0)
@@ -58,7 +64,9 @@ def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, tolerance: fl
         done = bound <= target
         leaf = ~done & ~(now < 0).any(axis=1)
         if leaf.any():  # all signs fixed and still open: only more steps can close it
-            more = _dual(now[leaf], theta_now[leaf], low[leaf], high[leaf], b, w, rows, step, target, 50 * STEPS)
+            more = _dual(
+                now[leaf], theta_now[leaf], low[leaf], high[leaf], b, w, rows, step, target, 50 * STEPS
+            )
             bound[leaf] = np.minimum(bound[leaf], more[1])
         closed = done | leaf
         upper = max(upper, bound[closed].max(initial=-np.inf))
@@ -66,11 +74,15 @@ def maximum(X: np.ndarray, beta: np.ndarray, start: np.ndarray, *, tolerance: fl
         if live.any():
             # The free row whose chord overestimates most at the relaxed solution.
             z = c[live] @ P.T
-            over = b * (high[live] / np.maximum(high[live] - low[live], 1e-300) * (z - low[live]) - np.maximum(z, 0))
+            over = b * (
+                high[live] / np.maximum(high[live] - low[live], 1e-300) * (z - low[live]) - np.maximum(z, 0)
+            )
             pick = np.where(now[live] < 0, over, -np.inf).argmax(axis=1)
             on, off = now[live].copy(), now[live].copy()
             on[np.arange(len(on)), pick], off[np.arange(len(off)), pick] = 1, 0
-            order = np.argsort(np.concatenate([bound[live]] * 2), kind="stable")  # most promising last: taken next
+            order = np.argsort(
+                np.concatenate([bound[live]] * 2), kind="stable"
+            )  # most promising last: taken next
             signs = np.concatenate([signs, np.concatenate([off, on])[order]])
             theta = np.concatenate([theta, np.concatenate([theta_now[live]] * 2)[order]])
     complete = not len(signs)
@@ -90,11 +102,16 @@ def _intervals(signs: np.ndarray, norms: np.ndarray, cosine: np.ndarray) -> tupl
 
 
 def _dual(signs, theta, low, high, b, w, rows, step, target, steps: int = STEPS):
-    """θ, its bound (the rounding of the sums included), and the direction Σθx/‖·‖ per node, by accelerated projected gradient on ½‖Σθx‖²."""
+    """θ, its bound (the rounding of the sums included), and the direction Σθx/‖·‖, per node.
+
+    Accelerated projected gradient on ½‖Σθx‖² over the box.
+    """
     chord = b * (high / np.maximum(high - low, 1e-300))
     on, off, free = signs == 1, signs == 0, signs < 0
     shape = (len(signs), len(w))
-    least = np.concatenate([np.where(on, b, np.where(off, -np.inf, chord)), np.broadcast_to(-w, shape)], axis=1)
+    least = np.concatenate(
+        [np.where(on, b, np.where(off, -np.inf, chord)), np.broadcast_to(-w, shape)], axis=1
+    )
     most = np.concatenate([np.where(on, np.inf, np.where(off, 0.0, chord)), np.zeros(shape)], axis=1)
     constant = np.where(free, -chord * low, 0.0).sum(axis=1)
     theta, lengths = np.clip(theta, least, most), np.linalg.norm(rows, axis=1)
@@ -116,4 +133,8 @@ def _dual(signs, theta, low, high, b, w, rows, step, target, steps: int = STEPS)
                 break
     direction = best @ rows
     norm = np.linalg.norm(direction, axis=1, keepdims=True)
-    return best, bound, np.where(norm > 0, direction / np.where(norm > 0, norm, 1.0), rows[:1] / np.linalg.norm(rows[0]))
+    return (
+        best,
+        bound,
+        np.where(norm > 0, direction / np.where(norm > 0, norm, 1.0), rows[:1] / np.linalg.norm(rows[0])),
+    )

@@ -1,8 +1,8 @@
 """F1 margins re-checked from the claimed measure and the claimed weights alone; no solver is known here.
 
 Below: a finite measure of total variation M has margin min_i y_i Σ_j s_j m_j φ(c_jᵀx_i)/M, and every rounding error is
-counted against it. Above: for weights α >= 0 no measure beats max_c |Σ α_i y_i φ(cᵀx_i)|/Σα, which is a bound only where
-that maximum is enclosed (`inner_max` proves it by a closed form, by cones or by sign branching, in plain NumPy).
+counted against it. Above: for weights α >= 0 no measure beats max_c |Σ α_i y_i φ(cᵀx_i)|/Σα, a bound only where that
+maximum is enclosed (`inner_max` proves it by a closed form, by cones or by sign branching, in plain NumPy).
 """
 
 import math
@@ -16,8 +16,14 @@ from marginflow.margins.inner import InnerMax, degree, inner_max
 FACTOR = {False: 0.5, True: 1.0}
 
 
-def measure_from_below(X: np.ndarray, y: np.ndarray, directions: np.ndarray, signs: np.ndarray, masses: np.ndarray,
-                       activation="relu") -> float:
+def measure_from_below(
+    X: np.ndarray,
+    y: np.ndarray,
+    directions: np.ndarray,
+    signs: np.ndarray,
+    masses: np.ndarray,
+    activation="relu",
+) -> float:
     """The margin this measure attains on these rows, rounding errors subtracted; never below 0, the empty measure's.
 
     Directions need not have unit norm: the total variation is Σ m_j ‖c_j‖ (or ‖c_j‖² for S-ReLU). Raises ValueError
@@ -45,14 +51,18 @@ def measure_from_below(X: np.ndarray, y: np.ndarray, directions: np.ndarray, sig
     return max(FACTOR[squared] * low / total * (1 - 4 * EPS), 0.0) if low > 0 else 0.0
 
 
-def weights_from_above(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, activation="relu",
-                       **options) -> tuple[float | None, tuple[InnerMax, InnerMax]]:
-    """(a bound no measure exceeds, or None where the inner maximum is not enclosed; the two inner maxima)."""
+def weights_from_above(
+    X: np.ndarray, y: np.ndarray, alpha: np.ndarray, activation="relu", **options
+) -> tuple[float | None, tuple[InnerMax, InnerMax]]:
+    """(a bound no measure exceeds, or None where a maximum is not enclosed; the two inner maxima)."""
     squared = degree(activation)
     if (alpha < 0).any() or not np.isfinite(alpha).all() or alpha.sum() <= 0:
         raise ValueError("weights must be >= 0, finite, and not all zero")
     beta = alpha * y
-    both = inner_max(X, beta, activation=activation, **options), inner_max(X, -beta, activation=activation, **options)
+    both = (
+        inner_max(X, beta, activation=activation, **options),
+        inner_max(X, -beta, activation=activation, **options),
+    )
     if any(one.upper_bound is None for one in both):
         return None, both
     total = math.fsum(alpha) * (1 - 2 * EPS)
@@ -61,7 +71,7 @@ def weights_from_above(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, activati
 
 
 def game_bounds(Z: np.ndarray, mass: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """min_i (Za)_i/Σa from below and max_j (Zᵀα)_j/Σα from above, for a, α >= 0: they enclose the value of the game Z."""
+    """min_i (Za)_i/Σa from below, max_j (Zᵀα)_j/Σα from above, for a, α >= 0: around the game's value."""
     if (mass < 0).any() or (weights < 0).any():
         raise ValueError("masses and weights must be >= 0")
 

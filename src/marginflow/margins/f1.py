@@ -22,7 +22,9 @@ from marginflow.margins.base import Margin
 from marginflow.margins.certificates_f1 import FACTOR, game_bounds, measure_from_below, weights_from_above
 from marginflow.margins.inner import degree, row_space
 
-SEARCH_GAP = 2e-2  # without a global inner maximum: stop when no start climbs above the margin by more than this
+SEARCH_GAP = (
+    2e-2  # without a global inner maximum: stop when no start climbs above the margin by more than this
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,7 +69,9 @@ class F1Margin(Margin):
         """(upper - lower)/upper of the proved interval; None without an upper bound."""
         if self.upper_bound is None:
             return None
-        return 0.0 if self.upper_bound <= 0 else float((self.upper_bound - self.lower_bound) / self.upper_bound)
+        return (
+            0.0 if self.upper_bound <= 0 else float((self.upper_bound - self.lower_bound) / self.upper_bound)
+        )
 
     @property
     def search_gap(self) -> float:
@@ -76,20 +80,38 @@ class F1Margin(Margin):
 
     def table(self) -> Table:
         upper = "none proved" if self.upper_bound is None else f"{self.upper_bound:.12g}"
-        rows = (("margin γ1", f"{self.value:.12g}"), ("lower bound (proved)", f"{self.lower_bound:.12g}"),
-                ("upper bound (proved)", upper), ("dual value (search, no bound)", f"{self.dual_value:.12g}"),
-                ("certified", show(self.certified)), ("inner maximum by", self.method),
-                ("separable", "undecided" if self.separable is None else show(self.separable)),
-                ("neurons", str(len(self.neurons))), ("support examples", str(len(self.support))),
-                ("activation", self.activation), ("bias", show(self.bias)), ("outcome", show(self.outcome)))
+        rows = (
+            ("margin γ1", f"{self.value:.12g}"),
+            ("lower bound (proved)", f"{self.lower_bound:.12g}"),
+            ("upper bound (proved)", upper),
+            ("dual value (search, no bound)", f"{self.dual_value:.12g}"),
+            ("certified", show(self.certified)),
+            ("inner maximum by", self.method),
+            ("separable", "undecided" if self.separable is None else show(self.separable)),
+            ("neurons", str(len(self.neurons))),
+            ("support examples", str(len(self.support))),
+            ("activation", self.activation),
+            ("bias", show(self.bias)),
+            ("outcome", show(self.outcome)),
+        )
         return Table("max margin: f1", ("quantity", "value"), rows, (self.message,) if self.message else ())
 
     def to_json(self) -> dict:
         return {**super().to_json(), "search_gap": self.search_gap}
 
 
-def f1(data: Dataset, bias: bool = False, activation="relu", *, neurons: int = 100, rounds: int = 30, seed: int = 0,
-       tolerance: float = MARGIN_GAP, search_gap: float = SEARCH_GAP, max_nodes: int | None = None) -> F1Margin:
+def f1(
+    data: Dataset,
+    bias: bool = False,
+    activation="relu",
+    *,
+    neurons: int = 100,
+    rounds: int = 30,
+    seed: int = 0,
+    tolerance: float = MARGIN_GAP,
+    search_gap: float = SEARCH_GAP,
+    max_nodes: int | None = None,
+) -> F1Margin:
     """The F1-max-margin of the data, with ReLU or S-ReLU units.
 
     neurons: particles of the first descent. rounds: pricing rounds at most. tolerance: relative width at which a
@@ -108,11 +130,31 @@ def f1(data: Dataset, bias: bool = False, activation="relu", *, neurons: int = 1
         return start
     from marginflow.margins.f1_search import search
 
-    end = search(problem.rows, y, squared, count=neurons, rounds=rounds, rng=np.random.default_rng(seed),
-                 tolerance=tolerance, search_gap=search_gap, max_nodes=max_nodes)
+    end = search(
+        problem.rows,
+        y,
+        squared,
+        count=neurons,
+        rounds=rounds,
+        rng=np.random.default_rng(seed),
+        tolerance=tolerance,
+        search_gap=search_gap,
+        max_nodes=max_nodes,
+    )
     state = end.state
-    return problem.result(state.v, state.sign, state.mass, end.weights, end.found, end.outcome, "", end.steps,
-                          starts=state.v @ problem.basis.T, max_nodes=max_nodes, globally=end.provable)
+    return problem.result(
+        state.v,
+        state.sign,
+        state.mass,
+        end.weights,
+        end.found,
+        end.outcome,
+        "",
+        end.steps,
+        starts=state.v @ problem.basis.T,
+        max_nodes=max_nodes,
+        globally=end.provable,
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,12 +180,16 @@ def f1_finite(Z, tolerance: float = MARGIN_GAP) -> FiniteMargin:
 
     Z = to_numpy(Z, np.float64)
     if Z.ndim != 2 or Z.size == 0 or not np.isfinite(Z).all():
-        raise InputError(f"f1_finite: features of shape {Z.shape}; give a finite matrix with a row per example")
+        raise InputError(
+            f"f1_finite: features of shape {Z.shape}; give a finite matrix with a row per example"
+        )
     solved = masses(Z)
     lower, upper = game_bounds(Z, solved.mass, solved.weights)
     scale = float(np.abs(Z).max())
     closed = upper - lower <= max(tolerance * abs(upper), 64 * Z.shape[0] * EPS * scale)
-    return FiniteMargin(lower, lower, upper, bool(closed), solved.mass, solved.weights, solved.outcome, solved.message)
+    return FiniteMargin(
+        lower, lower, upper, bool(closed), solved.mass, solved.weights, solved.outcome, solved.message
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -174,8 +220,18 @@ class _Problem:
         """What a margin of the scaled rows is multiplied by to become one of X (κ not included)."""
         return self.scale**2 if self.squared else self.scale
 
-    def result(self, v: np.ndarray, sign: np.ndarray, mass: np.ndarray, weights: np.ndarray, found: float,
-               outcome: Outcome, message: str, steps: int, **prove) -> F1Margin:
+    def result(
+        self,
+        v: np.ndarray,
+        sign: np.ndarray,
+        mass: np.ndarray,
+        weights: np.ndarray,
+        found: float,
+        outcome: Outcome,
+        message: str,
+        steps: int,
+        **prove,
+    ) -> F1Margin:
         """The record, every bound computed afresh on X. v in row-space coordinates; `found` without κ, for `rows`.
 
         `prove`: options of the global inner maximum; `globally=False` leaves the upper bound out.
@@ -190,20 +246,40 @@ class _Problem:
         lower = measure_from_below(rows, self.y, c, sign, mass, self.activation) * self.units
         upper, method = None, "ascent"
         if prove.get("globally", True):
-            bound, both = weights_from_above(rows, self.y, weights, self.activation, tolerance=self.tolerance / 4, **prove)
+            bound, both = weights_from_above(
+                rows, self.y, weights, self.activation, tolerance=self.tolerance / 4, **prove
+            )
             upper, method = None if bound is None else bound * self.units, both[0].method
             found = max(found, *(one.value for one in both))
         reached = self.y * ((np.maximum(rows @ c.T, 0.0) ** (2 if self.squared else 1)) @ (sign * mass))
         level = reached.min()
-        support = np.flatnonzero(reached <= level + SUPPORT * abs(level)) if level > 0 else np.flatnonzero(weights > 0)
+        support = (
+            np.flatnonzero(reached <= level + SUPPORT * abs(level))
+            if level > 0
+            else np.flatnonzero(weights > 0)
+        )
         closed = upper is not None and upper - lower <= self.tolerance * upper
         if lower <= 0 and not message:
             message = "no measure with a positive margin was found, and none was excluded exactly"
-        return F1Margin(kind="f1", value=lower, lower_bound=lower, upper_bound=upper, certified=closed, vector=None,
-                        support=support, dual=weights, outcome=outcome, message=message,
-                        separable=True if lower > 0 else None, bias=self.bias, neurons=Neurons(c, sign, mass), steps=steps,
-                        dual_value=max(found * FACTOR[self.squared] * self.units, 0.0), activation=self.activation,
-                        method=method)
+        return F1Margin(
+            kind="f1",
+            value=lower,
+            lower_bound=lower,
+            upper_bound=upper,
+            certified=closed,
+            vector=None,
+            support=support,
+            dual=weights,
+            outcome=outcome,
+            message=message,
+            separable=True if lower > 0 else None,
+            bias=self.bias,
+            neurons=Neurons(c, sign, mass),
+            steps=steps,
+            dual_value=max(found * FACTOR[self.squared] * self.units, 0.0),
+            activation=self.activation,
+            method=method,
+        )
 
     def zero(self, pair: tuple[int, int]) -> F1Margin:
         """γ1 = 0 because two rows on one ray carry different labels: their weighted features cancel identically."""
@@ -213,10 +289,25 @@ class _Problem:
         weights[[i, k]] = norm[::-1] / norm.sum()
         empty = Neurons(np.zeros((0, self.X.shape[1])), np.zeros(0), np.zeros(0))
         what = "are equal" if np.array_equal(self.X[i], self.X[k]) else "lie on one ray from the origin"
-        return F1Margin(kind="f1", value=0.0, lower_bound=0.0, upper_bound=0.0, certified=True, vector=None,
-                        support=np.array(pair), dual=weights, outcome=Outcome.INFEASIBLE, separable=False, bias=self.bias,
-                        neurons=empty, contradictory=pair, dual_value=0.0, activation=self.activation, method="closed form",
-                        message=f"rows {i} and {k} {what} and carry different labels: no net of this kind separates them")
+        return F1Margin(
+            kind="f1",
+            value=0.0,
+            lower_bound=0.0,
+            upper_bound=0.0,
+            certified=True,
+            vector=None,
+            support=np.array(pair),
+            dual=weights,
+            outcome=Outcome.INFEASIBLE,
+            separable=False,
+            bias=self.bias,
+            neurons=empty,
+            contradictory=pair,
+            dual_value=0.0,
+            activation=self.activation,
+            method="closed form",
+            message=f"rows {i} and {k} {what} and carry different labels: no net of this kind separates them",
+        )
 
 
 def opposed_rays(X: np.ndarray, y: np.ndarray) -> tuple[int, int] | None:
@@ -243,7 +334,9 @@ def _one_ray(a: np.ndarray, b: np.ndarray) -> bool:
         return True
     at = int(np.abs(a).argmax())
     p, q = Fraction(float(a[at])), Fraction(float(b[at]))
-    return p * q > 0 and all(Fraction(float(s)) * q == Fraction(float(t)) * p for s, t in zip(a, b, strict=True))
+    return p * q > 0 and all(
+        Fraction(float(s)) * q == Fraction(float(t)) * p for s, t in zip(a, b, strict=True)
+    )
 
 
 def _two_cones(data: Dataset, bias: bool, problem: _Problem) -> F1Margin | None:
@@ -263,13 +356,22 @@ def _two_cones(data: Dataset, bias: bool, problem: _Problem) -> F1Margin | None:
     share = norm / norm.sum()
     weights = share[0] * each[0].dual + share[1] * each[1].dual
     v = np.stack([one.vector / n for one, n in zip(each, norm, strict=True)])
-    both = weights_from_above(problem.X / problem.scale, problem.y, weights, tolerance=problem.tolerance / 4,
-                              globally=False)[1]
+    both = weights_from_above(
+        problem.X / problem.scale, problem.y, weights, tolerance=problem.tolerance / 4, globally=False
+    )[1]
     if any(one.method != "closed form" for one in both):
         return None
     outcome = Outcome.CONVERGED if all(one.outcome is Outcome.CONVERGED for one in each) else Outcome.STALLED
-    return problem.result(v @ problem.basis, np.array([1.0, -1.0]), share, weights, max(one.value for one in both),
-                          outcome, "orthogonally separable: one neuron per class", 0)
+    return problem.result(
+        v @ problem.basis,
+        np.array([1.0, -1.0]),
+        share,
+        weights,
+        max(one.value for one in both),
+        outcome,
+        "orthogonally separable: one neuron per class",
+        0,
+    )
 
 
 def _agree(X: np.ndarray) -> bool:

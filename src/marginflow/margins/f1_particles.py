@@ -49,8 +49,17 @@ def soft_margin(u: np.ndarray, sign: np.ndarray, X: np.ndarray, y: np.ndarray, t
     return soft, gradient / mass, low
 
 
-def descend(X: np.ndarray, y: np.ndarray, count: int, rng: np.random.Generator, *, squared: bool = False,
-            stages: int = 5, steps: int = 150, start: Particles | None = None) -> Particles:
+def descend(
+    X: np.ndarray,
+    y: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    squared: bool = False,
+    stages: int = 5,
+    steps: int = 150,
+    start: Particles | None = None,
+) -> Particles:
     """`count` particles from random directions (or from `start`), annealed from τ = scale/10 to scale/10·4^(1-stages).
 
     `scale` is the margin first seen where it is positive, else the scale of the features, so that the schedule does
@@ -75,12 +84,18 @@ def descend(X: np.ndarray, y: np.ndarray, count: int, rng: np.random.Generator, 
     best = Particles(u, sign, -np.inf)
     tau = features / 10
     for _ in range(stages):
+
         def objective(flat: np.ndarray, tau: float = tau):
-            soft, gradient, _ = soft_margin(flat.reshape(u.shape), sign, X, y, tau, squared)
+            soft, gradient, _ = soft_margin(flat.reshape(-1, d), sign, X, y, tau, squared)
             return -soft / tau, -gradient.ravel() / tau
 
-        found = minimize(objective, u.ravel(), jac=True, method="L-BFGS-B",
-                         options={"maxiter": steps, "maxfun": 2 * steps, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9})
+        found = minimize(
+            objective,
+            u.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": steps, "maxfun": 2 * steps, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
+        )
         u = found.x.reshape(u.shape)
         u = u / np.sqrt(np.square(u).sum())
         low = soft_margin(u, sign, X, y, tau, squared)[2]

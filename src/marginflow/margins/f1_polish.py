@@ -16,7 +16,9 @@ import numpy as np
 STEPS = 8
 
 
-def polish(v: np.ndarray, sign: np.ndarray, weights: np.ndarray, X: np.ndarray, y: np.ndarray, width: float = 1e-5):
+def polish(
+    v: np.ndarray, sign: np.ndarray, weights: np.ndarray, X: np.ndarray, y: np.ndarray, width: float = 1e-5
+):
     """(v, weights) after Newton, or None where the equations have no nearby solution with α >= 0.
 
     `width` is the reading of the interior-point solution: |cos(x_i, v_k)| below it puts neuron k on the hyperplane of
@@ -49,7 +51,9 @@ def polish(v: np.ndarray, sign: np.ndarray, weights: np.ndarray, X: np.ndarray, 
             return None
         for part, length in zip(parts, lengths, strict=True):
             unit[part] = u[part] / length
-            curvature[part, part] = (np.eye(part.stop - part.start) - np.outer(unit[part], unit[part])) / length
+            curvature[part, part] = (
+                np.eye(part.stop - part.start) - np.outer(unit[part], unit[part])
+            ) / length
         residual = np.concatenate([H.T @ alpha - g * unit, H @ u - g, [lengths.sum() - 1, alpha.sum() - 1]])
         size = np.abs(residual).max()
         if not size < last:

@@ -60,20 +60,31 @@ def masses(Z: np.ndarray, level: float | None = None) -> Masses:
     lp.a_matrix_.start_ = np.searchsorted(columns, np.arange(m + 2)).astype(np.int32)
     lp.a_matrix_.index_, lp.a_matrix_.value_ = rows.astype(np.int32), matrix.T[columns, rows]
     solver = highspy.Highs()
-    for option, setting in (("output_flag", False), ("threads", 1), ("primal_feasibility_tolerance", 1e-10),
-                            ("dual_feasibility_tolerance", 1e-10)):
+    for option, setting in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("primal_feasibility_tolerance", 1e-10),
+        ("dual_feasibility_tolerance", 1e-10),
+    ):
         solver.setOptionValue(option, setting)
     solver.passModel(lp)
     solver.run()
     status = solver.getModelStatus()
     solution = solver.getSolution()
     if not solution.value_valid:
-        return Masses(np.full(m, 1 / m), np.full(n, 1 / n), -np.inf, Outcome.STALLED, solver.modelStatusToString(status))
+        return Masses(
+            np.full(m, 1 / m), np.full(n, 1 / n), -np.inf, Outcome.STALLED, solver.modelStatusToString(status)
+        )
     mass = np.maximum(np.asarray(solution.col_value)[:m], 0.0)
     weights = np.abs(np.asarray(solution.row_dual)[:n])
     outcome = Outcome.CONVERGED if status == highspy.HighsModelStatus.kOptimal else Outcome.STALLED
-    return Masses(mass / mass.sum(), weights / (weights.sum() or 1.0), float(solution.col_value[m]) * scale, outcome,
-                  solver.modelStatusToString(status))
+    return Masses(
+        mass / mass.sum(),
+        weights / (weights.sum() or 1.0),
+        float(solution.col_value[m]) * scale,
+        outcome,
+        solver.modelStatusToString(status),
+    )
 
 
 class Patterned(NamedTuple):
@@ -91,8 +102,16 @@ def responses(v: np.ndarray, sign: np.ndarray, X: np.ndarray, y: np.ndarray) -> 
     return y * (np.maximum(X @ v.T, 0.0) @ sign)
 
 
-def patterned(v: np.ndarray, sign: np.ndarray, X: np.ndarray, y: np.ndarray, *, tolerance: float = 1e-9,
-              band: float = BAND, rounds: int = 4) -> Patterned:
+def patterned(
+    v: np.ndarray,
+    sign: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    *,
+    tolerance: float = 1e-9,
+    band: float = BAND,
+    rounds: int = 4,
+) -> Patterned:
     """Best neurons with the gaining-row patterns of the given directions `v`.
 
     Losing rows far from the hyperplane are taken as decided; those the solution crosses get their hinge and the
@@ -135,19 +154,26 @@ def _solve(X, y, sign, gaining, on, hinged, total, tolerance) -> Patterned:
     coefficient = -(y[:, None] * sign[None, :]) * plain.T
     margins = sp.csr_matrix((coefficient[:, :, None] * X[:, None, :]).reshape(n, K * d))
     hinge_in_margin = sp.csr_matrix((np.ones(H), (i_of, np.arange(H))), shape=(n, H))
-    hinge_of_v = sp.csr_matrix((X[i_of].ravel(), (np.repeat(np.arange(H), d), (k_of[:, None] * d + np.arange(d)).ravel())),
-                               shape=(H, K * d))
+    hinge_of_v = sp.csr_matrix(
+        (X[i_of].ravel(), (np.repeat(np.arange(H), d), (k_of[:, None] * d + np.arange(d)).ravel())),
+        shape=(H, K * d),
+    )
     eye = sp.identity(H, format="csr")
-    cone_v = sp.csr_matrix((-np.ones(K * d), ((np.arange(K)[:, None] * (d + 1) + 1 + np.arange(d)).ravel(), np.arange(K * d))),
-                           shape=(K * (d + 1), K * d))
+    cone_v = sp.csr_matrix(
+        (-np.ones(K * d), ((np.arange(K)[:, None] * (d + 1) + 1 + np.arange(d)).ravel(), np.arange(K * d))),
+        shape=(K * (d + 1), K * d),
+    )
     cone_t = sp.csr_matrix((-np.ones(K), (np.arange(K) * (d + 1), np.arange(K))), shape=(K * (d + 1), K))
-    A = sp.bmat([
-        [margins, None, hinge_in_margin, sp.csr_matrix(np.ones((n, 1)))],
-        [hinge_of_v, sp.csr_matrix((H, K)), -eye, None],
-        [None, None, -eye, None],
-        [None, sp.csr_matrix(np.ones((1, K))), None, None],
-        [cone_v, cone_t, None, None],
-    ], format="csc")
+    A = sp.bmat(
+        [
+            [margins, None, hinge_in_margin, sp.csr_matrix(np.ones((n, 1)))],
+            [hinge_of_v, sp.csr_matrix((H, K)), -eye, None],
+            [None, None, -eye, None],
+            [None, sp.csr_matrix(np.ones((1, K))), None, None],
+            [cone_v, cone_t, None, None],
+        ],
+        format="csc",
+    )
     b = np.zeros(A.shape[0])
     b[n + 2 * H] = total
     q = np.zeros(A.shape[1])
@@ -166,4 +192,6 @@ def _solve(X, y, sign, gaining, on, hinged, total, tolerance) -> Patterned:
     outcome = Outcome.CONVERGED if status in ("Solved", "AlmostSolved") else Outcome.STALLED
     if not np.isfinite(mass) or mass <= 0 or weights.sum() <= 0:
         return Patterned(np.zeros_like(v), np.full(n, 1 / n), -np.inf, Outcome.STALLED, status)
-    return Patterned(v, weights / weights.sum(), float(responses(v, sign, X, y).min() / mass), outcome, status)
+    return Patterned(
+        v, weights / weights.sum(), float(responses(v, sign, X, y).min() / mass), outcome, status
+    )

@@ -19,7 +19,10 @@ from marginflow.margins.f1_program import masses, patterned
 from marginflow.margins.inner import reachable
 from marginflow.margins.inner_ascent import climb, values
 
-EXACT, ROUGH = (1e-9, 1e-9), (1e-8, 1e-5)  # (accuracy of the pattern program, share of mass below which a neuron leaves)
+EXACT, ROUGH = (
+    (1e-9, 1e-9),
+    (1e-8, 1e-5),
+)  # (accuracy of the pattern program, share of mass below which a neuron leaves)
 SAME = 1e-6  # distance of two unit directions of one sign, below which they are one neuron
 STARTS = 200  # random starts of one pricing
 OFFERS = 15  # neurons that enter per round and sign, at most
@@ -53,13 +56,23 @@ class Found(NamedTuple):
     steps: int
 
 
-def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: int, rng: np.random.Generator,
-           tolerance: float, search_gap: float, max_nodes: int | None) -> Found:
+def search(
+    X: np.ndarray,
+    y: np.ndarray,
+    squared: bool,
+    *,
+    count: int,
+    rounds: int,
+    rng: np.random.Generator,
+    tolerance: float,
+    search_gap: float,
+    max_nodes: int | None,
+) -> Found:
     """Rows X in coordinates of their span, of size about 1.
 
     `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere. The best measure and the best weights are
-    kept apart: they need not come from the same round. Where a proof is in reach and the pattern program's accuracy is used
-    up, the linear master takes over: its α is a vertex, exact to the last digits, which an interior point is not.
+    kept apart: they need not come from the same round. Where a proof is in reach and the pattern program's accuracy
+    is used up, the linear master takes over: its α is a vertex, exact to the last digits, which an interior point is not.
     """
     first = descend(X, y, max(count, 2), rng, squared=squared)
     length = np.linalg.norm(first.u, axis=1)
@@ -67,8 +80,11 @@ def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: i
     program = masses(_features(v, sign, X, y, squared))
     used = program.mass > 0
     v, sign = v[used], sign[used]
-    state = (_linear_master(v, sign, X, y, True) if squared
-             else _pattern_master(v, sign, program.mass[used], X, y, EXACT if reachable(X, y, False) else ROUGH))
+    state = (
+        _linear_master(v, sign, X, y, True)
+        if squared
+        else _pattern_master(v, sign, program.mass[used], X, y, EXACT if reachable(X, y, False) else ROUGH)
+    )
     state = state if squared else _polished(state, X, y)
     floor = 1e-13 * float(np.linalg.norm(X, axis=1).max()) ** (2 if squared else 1)
     activation = "srelu" if squared else "relu"
@@ -81,8 +97,15 @@ def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: i
             new_v, new_sign, found = _price(state, X, y, squared, rng, best.value)
             if provable and found <= best.value * (1 + CHECK) + floor:
                 # Climbing may have missed the maximum: the proof decides, and its directions join the offers.
-                both = weights_from_above(X, y, state.weights, activation, tolerance=tolerance / 4, starts=state.v,
-                                          max_nodes=max_nodes)[1]
+                both = weights_from_above(
+                    X,
+                    y,
+                    state.weights,
+                    activation,
+                    tolerance=tolerance / 4,
+                    starts=state.v,
+                    max_nodes=max_nodes,
+                )[1]
                 found = max(found, *(one.value for one in both))
                 new_v = np.concatenate([new_v, [one.direction for one in both]])
                 new_sign = np.concatenate([new_sign, [1.0, -1.0]])
@@ -90,15 +113,18 @@ def search(X: np.ndarray, y: np.ndarray, squared: bool, *, count: int, rounds: i
             dual = min(dual, (found, state.weights, state.v), key=lambda one: one[0])
             closed = dual[0] <= best.value * (1 + gap) + floor
             if closed or steps == rounds or stuck >= PATIENCE or not len(new_v):
-                outcome = Outcome.CONVERGED if closed else Outcome.MAX_STEPS if steps == rounds else Outcome.STALLED
+                outcome = (
+                    Outcome.CONVERGED if closed else Outcome.MAX_STEPS if steps == rounds else Outcome.STALLED
+                )
                 return Found(best, dual[1], dual[0], provable, outcome, steps)
             v, sign = np.concatenate([state.v, new_v]), np.concatenate([state.sign, new_sign])
             if squared or (provable and stuck >= SWITCH):
                 state = _linear_master(v, sign, X, y, squared, best.value)
             else:
                 share = np.full(len(new_v), state.mass.mean() * 1e-3)
-                state = _pattern_master(v, sign, np.concatenate([state.mass, share]), X, y,
-                                        EXACT if provable else ROUGH)
+                state = _pattern_master(
+                    v, sign, np.concatenate([state.mass, share]), X, y, EXACT if provable else ROUGH
+                )
                 state = _polished(state, X, y) if provable else state
             stuck = 0 if narrower or state.value > best.value * (1 + gap / 10) else stuck + 1
             best = state if state.value > best.value else best

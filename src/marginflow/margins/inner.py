@@ -43,21 +43,34 @@ def degree(activation) -> bool:
     """Whether φ is the squared ReLU; refuses activations whose inner problem is not solved here."""
     name = getattr(activation, "name", activation)
     if name not in ("relu", "srelu"):
-        raise InputError(f"activation '{name}': F1 margins and extremal directions are solved for relu and srelu")
+        raise InputError(
+            f"activation '{name}': F1 margins and extremal directions are solved for relu and srelu"
+        )
     return name == "srelu"
 
 
 def reachable(X: np.ndarray, beta: np.ndarray, squared: bool) -> bool:
     """Whether the global maximum for these rows (in coordinates of their span) is within the stated sizes."""
-    return X.shape[1] <= CONE_RANK or (not squared and max(int((beta > 0).sum()), int((beta < 0).sum())) <= BRANCH_ROWS)
+    return X.shape[1] <= CONE_RANK or (
+        not squared and max(int((beta > 0).sum()), int((beta < 0).sum())) <= BRANCH_ROWS
+    )
 
 
-def inner_max(X, beta, *, activation="relu", tolerance: float = MARGIN_GAP, starts=None, seed: int = 0,
-              max_nodes: int | None = None, globally: bool = True) -> InnerMax:
+def inner_max(
+    X,
+    beta,
+    *,
+    activation="relu",
+    tolerance: float = MARGIN_GAP,
+    starts=None,
+    seed: int = 0,
+    max_nodes: int | None = None,
+    globally: bool = True,
+) -> InnerMax:
     """Maximise Σ β_i φ(cᵀx_i) over ‖c‖ = 1.
 
-    `starts`: further directions (rows) to climb from. `globally=False`: only the closed form and local ascent. `max_nodes` limits
-    the cones or sign nodes.
+    `starts`: further directions (rows) to climb from. `globally=False`: only the closed form and local ascent.
+    `max_nodes` limits the cones or sign nodes.
     """
     squared = degree(activation)
     X, beta = to_numpy(X, np.float64), to_numpy(beta, np.float64)
@@ -65,7 +78,9 @@ def inner_max(X, beta, *, activation="relu", tolerance: float = MARGIN_GAP, star
     if not live.any():
         return InnerMax(0.0, np.eye(X.shape[1])[0], 0.0, True, "closed form")
     X, beta = X[live], beta[live]
-    extra = np.empty((0, X.shape[1])) if starts is None else to_numpy(starts, np.float64).reshape(-1, X.shape[1])
+    extra = (
+        np.empty((0, X.shape[1])) if starts is None else to_numpy(starts, np.float64).reshape(-1, X.shape[1])
+    )
     if not squared:
         closed = _aligned(X, beta, tolerance)
         if closed is not None:
@@ -81,11 +96,24 @@ def inner_max(X, beta, *, activation="relu", tolerance: float = MARGIN_GAP, star
         direction = _unit(basis @ start)
         return InnerMax(float(values(direction[None], X, beta, squared)[0]), direction, None, False, "ascent")
     if rank <= CONE_RANK:
-        method, top = "cones", arrangement.maximum(reduced, beta, start, squared=squared, tolerance=tolerance / 100,
-                                                   max_cones=max_nodes or arrangement.MAX_CONES // (8 if squared else 1))
+        method, top = (
+            "cones",
+            arrangement.maximum(
+                reduced,
+                beta,
+                start,
+                squared=squared,
+                tolerance=tolerance / 100,
+                max_cones=max_nodes or arrangement.MAX_CONES // (8 if squared else 1),
+            ),
+        )
     else:
-        method, top = "signs", branch.maximum(reduced, beta, start, tolerance=tolerance / 10,
-                                              max_nodes=max_nodes or branch.MAX_NODES)
+        method, top = (
+            "signs",
+            branch.maximum(
+                reduced, beta, start, tolerance=tolerance / 10, max_nodes=max_nodes or branch.MAX_NODES
+            ),
+        )
     direction = _unit(basis @ top.direction)
     value = float(values(direction[None], X, beta, squared)[0])
     slack = arrangement.lipschitz(X, beta, squared)
@@ -134,7 +162,9 @@ def _aligned(X: np.ndarray, beta: np.ndarray, tolerance: float) -> InnerMax | No
     np.fill_diagonal(against, 0.0)
     rounding = 4 * (X.shape[1] + len(W)) * EPS * lengths.sum() ** 2
     upper = float(np.sqrt(norm**2 + against.sum() + rounding) * (1 + 8 * EPS))
-    return InnerMax(value, direction, upper, True, "closed form") if upper - value <= tolerance * value else None
+    return (
+        InnerMax(value, direction, upper, True, "closed form") if upper - value <= tolerance * value else None
+    )
 
 
 def _unit(c: np.ndarray) -> np.ndarray:

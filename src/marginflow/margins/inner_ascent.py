@@ -15,7 +15,9 @@ def values(C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False
     return (np.square(z) if squared else z) @ beta
 
 
-def climb(C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False, steps: int = 30) -> np.ndarray:
+def climb(
+    C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False, steps: int = 30
+) -> np.ndarray:
     """Directions (rows, unit) at least as good as the starts C."""
     live = beta != 0
     X, beta = X[live], beta[live]
