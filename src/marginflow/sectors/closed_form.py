@@ -1,4 +1,4 @@
-"""Lemma 2 of Phuong & Lampert 2021: on orthogonally separable data each sign has one extremal sector, in closed form."""
+"""Lemma 2 of Phuong & Lampert 2021 in closed form: orthogonally separable data have one extremal sector a sign."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Extremal directions of both signs with their sectors: all where that can be shown, else those that were found."""
+"""Extremal directions of both signs with their sectors: all where that can be shown, else those that were found.
 
 A positive (negative) extremal direction is a strict local maximum (minimum) of G on the sphere (theory §3). Four
 ways to them, the first that applies:
