@@ -72,7 +72,7 @@ def search(
 
     `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere. The best measure and the best weights are
     kept apart: they need not come from the same round. Where a proof is in reach and the pattern program's accuracy
-    is used up, the linear master takes over: its α is a vertex, exact to the last digits, which an interior point is not.
+    is used up, the linear master takes over: its α is a vertex, exact to the last digits, unlike an interior point.
     """
     first = descend(X, y, max(count, 2), rng, squared=squared)
     length = np.linalg.norm(first.u, axis=1)
