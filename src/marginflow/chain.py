@@ -1,10 +1,12 @@
-"""From a run to a page: verify, portray, draw."""
+"""From a run, a figure or a sweep to a page: verify, portray, draw."""
 
 import os
 import shlex
+from pathlib import Path
 from typing import Any
 
-from marginflow.portrait import of_run
+from marginflow._core.errors import InputError
+from marginflow.portrait import Portrait, of_run
 from marginflow.runs import Run
 from marginflow.verify import Verdicts, verify
 
@@ -12,23 +14,57 @@ from marginflow.verify import Verdicts, verify
 def report(
     what: Run | str | os.PathLike, path: str | os.PathLike = "report.html", verdicts: Verdicts | None = None
 ) -> str:
-    """One self-contained HTML file for a run (or the path of a saved one); returns its path."""
+    """One self-contained HTML file; returns its path.
+
+    `what`: a run, or the path of a saved run, of a reproduced figure (its NAME.json) or of a sweep (its folder).
+    """
     from marginflow.report.page import write
+
+    return write(page_of(what, verdicts), path)
+
+
+def page_of(what: Run | str | os.PathLike, verdicts: Verdicts | None = None) -> Any:
+    """The page of anything that has one."""
+    from marginflow import store
+    from marginflow.report import figure_page, run_page, sweep_page
+
+    if isinstance(what, Run):
+        return _page_of_run(what, verdicts)
+    path = Path(what)
+    if store.is_run(path):
+        return _page_of_run(store.load(path), verdicts)
+    if sweep_page.is_sweep(path):
+        return sweep_page.sweep_page(path)
+    if figure_page.is_figure(path):
+        return figure_page.figure_page(path)
+    found = "no such file or folder" if not path.exists() else "neither a run, nor a figure, nor a sweep"
+    raise InputError(f"{path}: {found}; give the folder of a run or a sweep, or the NAME.json of a figure")
+
+
+def _page_of_run(run: Run, verdicts: Verdicts | None) -> Any:
     from marginflow.report.run_page import run_page
 
-    run = what if isinstance(what, Run) else _load(what)
     verdicts = verify(run) if verdicts is None else verdicts
-    w_plus, w_minus, limits = predicted(run, verdicts)
-    return write(run_page(run, verdicts, of_run(run, w_plus, w_minus), command(run), limits), path)
+    picture, limits = scene(run)
+    return run_page(run, verdicts, picture, command(run), limits)
 
 
-def _load(path: Any) -> Run:
-    from marginflow import store
+def drawn(run: Run, stem: str | os.PathLike) -> list[str]:
+    """The run's figure as STEM.png and STEM.pdf."""
+    from marginflow.report import style
+    from marginflow.report.run_figure import run_figure
 
-    return store.load(path)
+    with style.drawing():
+        return style.save(run_figure(run, *scene(run)), stem)
 
 
-def predicted(run: Run, verdicts: Verdicts) -> tuple[Any, Any, dict[str, float]]:
+def scene(run: Run) -> tuple[Portrait | None, dict[str, float]]:
+    """What figures of a run show: its portrait, and the levels that histories tend to where a theorem predicts them."""
+    w_plus, w_minus, limits = predicted(run)
+    return of_run(run, w_plus, w_minus), limits
+
+
+def predicted(run: Run) -> tuple[Any, Any, dict[str, float]]:
     """w+ and w- where the theorems speak of them, and the levels that histories tend to."""
     from marginflow import margins
     from marginflow.theorems import Subject
@@ -43,10 +79,36 @@ def predicted(run: Run, verdicts: Verdicts) -> tuple[Any, Any, dict[str, float]]
     return plus.vector, minus.vector, {"normalised_margin": float(level)}
 
 
+REPEATS = ("train", "demo", "reproduce", "sweep")  # commands whose own line makes their result again
+
+
 def command(run: Run) -> str:
-    """The command line that made this run, or the Python call."""
+    """What makes this run again: its command line, or the Python calls."""
     argv = [str(a) for a in run.provenance.get("argv", ())]
-    if argv[:1] == ["train"]:
+    if argv[:1] and argv[0] in REPEATS:
         return shlex.join(["marginflow", *argv])
-    options = ", ".join(f"{k}={v!r}" for k, v in run.options.items())
-    return f"# data: {run.data.name} (sha256 {run.data.sha256[:16]})\nmf.train(net, theta, data, {options})"
+    return python_calls(run)
+
+
+def python_calls(run: Run) -> str:
+    """The run as Python: data, net, initial weights, training, each by what the record says of it."""
+    options = dict(run.options)
+    law, scale, seed = (options.pop(k, None) for k in ("init", "scale", "seed"))
+    options.pop("method", None)
+    theta = (
+        f"mf.inits.init({law!r}, net, data.d, {scale!r}, {seed!r})"
+        if law is not None
+        else "mf.load(RUN).theta0  # the initial weights are kept with the run"
+    )
+    if run.method != "flow" and seed is not None:
+        options["seed"] = seed
+    arguments = "".join(f", {k}={v!r}" for k, v in options.items() if v is not None)
+    return "\n".join(
+        (
+            "import marginflow as mf",
+            f"data = mf.data.load({run.data.name!r})  # sha256 {run.data.sha256[:16]}",
+            f"net = mf.nets.net({str(run.net)!r})",
+            f"theta = {theta}",
+            f"run = mf.train(net, theta, data, method={run.method!r}{arguments})",
+        )
+    )
