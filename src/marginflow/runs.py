@@ -17,7 +17,10 @@ from marginflow.nets.net import Net
 
 @dataclasses.dataclass(frozen=True)
 class Events:
-    """Sector events in order of time: neuron j meets the hyperplane of example i. kind: cross_on, cross_off, enter, leave."""
+    """Sector events in order of time: neuron j meets the hyperplane of example i.
+
+    kind: cross_on, cross_off, enter, leave.
+    """
 
     neuron: np.ndarray
     example: np.ndarray
@@ -68,19 +71,63 @@ class Run(Record):
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # e.g. phases, fates, pattern history
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def integrated(self) -> dict[str, Any]:
+        """The last integrated moment: where the run was when the limit map took over."""
+        names = {
+            "log_time": "log_time",
+            "log_loss": "log_loss",
+            "margins_min": "margin_min",
+            "normalised_margin": "normalised_margin",
+            "stable_rank": "stable_rank",
+        }
+        series = {name: self.history.get(key, ()) for name, key in names.items()}
+        return {name: v[-1] if np.ndim(v) == 1 and len(v) else None for name, v in series.items()}
+
     def summary(self) -> dict[str, Any]:
-        """The headline numbers, from the record alone."""
-        last = {k: (v[-1] if len(v) else None) for k, v in self.history.items() if np.ndim(v) == 1}
-        return {"method": self.method, "outcome": self.outcome, "message": self.message, "log_time": self.log_time,
-                "log_loss": self.log_loss, "margins_min": last.get("margin_min"),
-                "normalised_margin": last.get("normalised_margin"), "stable_rank": last.get("stable_rank"),
-                "frozen_log_time": self.frozen_log_time, "events": None if self.events is None else len(self.events)}
+        """The headline numbers, from the record alone; at t = ∞ those of the limit network."""
+        last = self.integrated
+        if self.limit is not None:
+            last |= {
+                "margins_min": np.inf,
+                "normalised_margin": self.limit.normalised_margin,
+                "stable_rank": _stable_rank(self.limit.theta),
+            }
+        return {
+            "method": self.method,
+            "outcome": self.outcome,
+            "message": self.message,
+            **last,
+            "log_time": self.log_time,
+            "log_loss": self.log_loss,
+            "frozen_log_time": self.frozen_log_time,
+            "events": None if self.events is None else len(self.events),
+        }
 
     def table(self) -> Table:
-        rows = [("data", self.data.name), ("net", str(self.net)), *((k, show(v)) for k, v in self.summary().items())]
+        rows = [
+            ("data", self.data.name),
+            ("net", str(self.net)),
+            *((k, show(v)) for k, v in self.summary().items()),
+        ]
         return Table("run", ("quantity", "value"), tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         from marginflow._core.record import jsonable
 
-        return jsonable({"data": self.data.to_json(), "net": repr(self.net), **self.summary(), "options": dict(self.options)})
+        return jsonable(
+            {
+                "data": self.data.to_json(),
+                "net": repr(self.net),
+                **self.summary(),
+                "options": dict(self.options),
+            }
+        )
+
+
+def _stable_rank(theta: Mapping[str, Any]) -> float | None:
+    W = theta.get("W")
+    if W is None or np.ndim(W) != 2 or not np.any(W):
+        return None
+    s = np.linalg.svd(np.asarray(W, float), compute_uv=False)
+    return float(np.sum((s / s[0]) ** 2))
