@@ -30,14 +30,24 @@ def timed(run) -> float:
 
 def ours(data, seeds: int, epochs: int):
     members = ensembles.grid(seeds=range(seeds), scales=[SCALE], lrs=[LR])
-    return ensembles.ensemble(mf.TwoLayer(WIDTH), data, members, init="uniform", batch=BATCH, epochs=epochs,
-                              precision="single", progress=False)
+    return ensembles.ensemble(
+        mf.TwoLayer(WIDTH),
+        data,
+        members,
+        init="uniform",
+        batch=BATCH,
+        epochs=epochs,
+        precision="single",
+        progress=False,
+    )
 
 
 def torch_eager(X, y, epochs: int) -> None:
     import torch
 
-    net = torch.nn.Sequential(torch.nn.Linear(D, WIDTH, bias=False), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1, bias=False))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(D, WIDTH, bias=False), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1, bias=False)
+    )
     with torch.no_grad():
         for w in net.parameters():
             w *= SCALE
@@ -86,7 +96,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--torch-seeds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=500)
-    parser.add_argument("--vmap-epochs", type=int, default=50, help="timed epochs of torch.func.vmap; scaled up")
+    parser.add_argument(
+        "--vmap-epochs", type=int, default=50, help="timed epochs of torch.func.vmap; scaled up"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     import jax
@@ -94,11 +106,17 @@ def main() -> None:
     data = mf.data.phuong2021(n=N, d=D, seed=0)
     ours(data, args.seeds, 1)
     steps = args.epochs * N // BATCH
-    found = {"device": str(jax.devices()[0]), "seeds": args.seeds,
-             "marginflow_seconds_per_seed": timed(lambda: ours(data, args.seeds, args.epochs)) / args.seeds,
-             "product_flops_per_second": product_rate()}
+    found = {
+        "device": str(jax.devices()[0]),
+        "seeds": args.seeds,
+        "marginflow_seconds_per_seed": timed(lambda: ours(data, args.seeds, args.epochs)) / args.seeds,
+        "product_flops_per_second": product_rate(),
+    }
     attained = FLOPS_PER_STEP * steps / found["marginflow_seconds_per_seed"]
-    found |= {"attained_flops_per_second": attained, "share_of_product_rate": attained / found["product_flops_per_second"]}
+    found |= {
+        "attained_flops_per_second": attained,
+        "share_of_product_rate": attained / found["product_flops_per_second"],
+    }
     try:
         import torch
     except ImportError:
@@ -108,11 +126,19 @@ def main() -> None:
         torch_eager(X, y, 2)
         torch_vmap(X, y, args.seeds, 1)
         eager = [timed(lambda: torch_eager(X, y, args.epochs)) for _ in range(args.torch_seeds)]
-        vmapped = timed(lambda: torch_vmap(X, y, args.seeds, args.vmap_epochs)) * args.epochs / args.vmap_epochs
-        found |= {"torch": torch.__version__, "torch_threads": torch.get_num_threads(),
-                  "torch_eager_seconds_per_seed": min(eager), "torch_vmap_seconds_per_seed": vmapped / args.seeds}
+        vmapped = (
+            timed(lambda: torch_vmap(X, y, args.seeds, args.vmap_epochs)) * args.epochs / args.vmap_epochs
+        )
+        found |= {
+            "torch": torch.__version__,
+            "torch_threads": torch.get_num_threads(),
+            "torch_eager_seconds_per_seed": min(eager),
+            "torch_vmap_seconds_per_seed": vmapped / args.seeds,
+        }
         for rival in ("eager", "vmap"):
-            found[f"times_torch_{rival}"] = found[f"torch_{rival}_seconds_per_seed"] / found["marginflow_seconds_per_seed"]
+            found[f"times_torch_{rival}"] = (
+                found[f"torch_{rival}_seconds_per_seed"] / found["marginflow_seconds_per_seed"]
+            )
     print(json.dumps(found) if args.json else "\n".join(f"{k:32} {v}" for k, v in found.items()))
 
 

@@ -131,14 +131,20 @@ def test_rotated_data_and_weights_give_rotated_weights():
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((DATA.d, DATA.d)))[0]
     theta = start()
     one = train(NET, theta, DATA, method="gd", epochs=30)
-    two = train(NET, {"W": theta["W"] @ Q, "a": theta["a"]}, mf.Dataset(DATA.X @ Q, DATA.y), method="gd", epochs=30)
+    two = train(
+        NET, {"W": theta["W"] @ Q, "a": theta["a"]}, mf.Dataset(DATA.X @ Q, DATA.y), method="gd", epochs=30
+    )
     np.testing.assert_allclose(two.theta["W"], one.theta["W"] @ Q, rtol=0, atol=1e-12)
 
 
 def test_gradient_descent_keeps_balance_to_second_order_in_the_step():
     theta = inits.balanced(NET, DATA.d, scale=0.5, key=0)
-    drift = [train(NET, theta, DATA, method="gd", lr=lr, epochs=round(1 / lr), monitors=["balance"]).history["balance"][-1]
-             for lr in (0.1, 0.05)]
+    drift = [
+        train(NET, theta, DATA, method="gd", lr=lr, epochs=round(1 / lr), monitors=["balance"]).history[
+            "balance"
+        ][-1]
+        for lr in (0.1, 0.05)
+    ]
     assert 0 < drift[1] < drift[0]
     assert drift[0] / drift[1] == pytest.approx(2, rel=0.2)  # steps × lr² at equal time
 
@@ -164,8 +170,14 @@ def test_normalised_descent_never_loses_smoothed_margin(net, loss):
 
 def test_a_loss_of_e_to_the_minus_hundred_thousand_is_an_ordinary_value():
     data = mf.data.phuong2021(n=20, d=3, seed=0)
-    run = train(Linear(), inits.init("gaussian", Linear(), 3, 0.1, 0), data, method="ngd", until="loss=1e-50000",
-                monitors=["smoothed_margin"])
+    run = train(
+        Linear(),
+        inits.init("gaussian", Linear(), 3, 0.1, 0),
+        data,
+        method="ngd",
+        until="loss=1e-50000",
+        monitors=["smoothed_margin"],
+    )
     assert run.log_loss < -1e5
     assert run.message.startswith("loss=1e-50000 reached")
     for name in ("log_loss", "margin_min", "normalised_margin"):
@@ -179,7 +191,9 @@ def test_a_loss_of_e_to_the_minus_hundred_thousand_is_an_ordinary_value():
 def test_the_margin_stays_below_the_maximal_one():
     case = next(iter(having("linear_margin")))
     data = case.values[0].data if hasattr(case, "values") else case.data
-    run = train(Linear(), inits.init("gaussian", Linear(), data.d, 0.1, 0), data, method="ngd", until="loss=1e-300")
+    run = train(
+        Linear(), inits.init("gaussian", Linear(), data.d, 0.1, 0), data, method="ngd", until="loss=1e-300"
+    )
     best = mf.margins.linear(data).value
     assert 0.5 * best < run.history["normalised_margin"][-1] <= best * (1 + 1e-12)
 
@@ -205,8 +219,15 @@ def test_stable_rank_monitor_is_the_ratio_of_norms():
 
 def test_alignment_and_pattern_monitors():
     directions = np.eye(DATA.d)[:2]
-    run = train(NET, start(), DATA, method="gd", epochs=40, lr=1.0,
-                monitors=[monitors.alignment(3 * directions), "pattern_changes", "margins"])
+    run = train(
+        NET,
+        start(),
+        DATA,
+        method="gd",
+        epochs=40,
+        lr=1.0,
+        monitors=[monitors.alignment(3 * directions), "pattern_changes", "margins"],
+    )
     W = run.theta["W"]
     want = W[:, :2] / np.linalg.norm(W, axis=1, keepdims=True)
     np.testing.assert_allclose(run.history["alignment"][-1], want, atol=1e-14)
@@ -227,7 +248,9 @@ def test_records_are_even_in_log_time_and_bounded():
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
-    one, two, other = (train(NET, start(), DATA, method="sgd", batch=10, epochs=5, seed=s).theta["W"] for s in (3, 3, 4))
+    one, two, other = (
+        train(NET, start(), DATA, method="sgd", batch=10, epochs=5, seed=s).theta["W"] for s in (3, 3, 4)
+    )
     np.testing.assert_array_equal(one, two)
     assert np.abs(one - other).max() > 1e-6
 
@@ -268,10 +291,15 @@ def halfway(monkeypatch, **options):
     return memory
 
 
-@pytest.mark.parametrize("options", [
-    {"method": "sgd", "batch": 17, "epochs": 50, "seed": 5}, {"method": "ngd", "epochs": 200}, {"method": "adam", "batch": 20,
-                                                                                              "epochs": 70}],
-    ids=lambda o: o["method"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "sgd", "batch": 17, "epochs": 50, "seed": 5},
+        {"method": "ngd", "epochs": 200},
+        {"method": "adam", "batch": 20, "epochs": 70},
+    ],
+    ids=lambda o: o["method"],
+)
 def test_a_resumed_run_ends_with_the_same_bits(monkeypatch, options):
     memory = halfway(monkeypatch, **options)
     whole = train(NET, start(), DATA, **options)
@@ -295,7 +323,10 @@ def test_divergence_names_the_step_and_keeps_finite_figures():
     assert f"diverged at step {run.steps}" in run.message
     assert 1 < run.steps < 100
     assert all(np.isfinite(w).all() for w in run.theta.values())
-    assert all(np.isfinite(run.history[k]).all() for k in ("log_loss", "margin_min", "normalised_margin", "stable_rank"))
+    assert all(
+        np.isfinite(run.history[k]).all()
+        for k in ("log_loss", "margin_min", "normalised_margin", "stable_rank")
+    )
     # one step fewer is still within float range, so the step named is the first that is not
     assert train(NET, start(), DATA, method="gd", lr=1e9, epochs=run.steps - 1).outcome is Outcome.DIVERGED
     assert "passed ten times" in train(NET, start(), DATA, method="gd", lr=1e9, epochs=run.steps - 1).message
@@ -311,7 +342,9 @@ def test_the_output_layer_schedule_is_the_one_of_the_proposition():
         beta = max(beta, math.sqrt(m) * np.linalg.norm(r / m))
         eta = beta * math.sqrt(2) / (z_max * math.sqrt(t + 1))
         r = r + eta * m * (z.T @ (p / p.sum())) / m
-    run = train(net, theta, DATA, method="ngd", schedule="chizat2020.output", loss="exponential", lr=m, epochs=25)
+    run = train(
+        net, theta, DATA, method="ngd", schedule="chizat2020.output", loss="exponential", lr=m, epochs=25
+    )
     np.testing.assert_allclose(run.theta["a"], r, rtol=1e-11)
     assert feature_bound(net, theta, DATA) == pytest.approx(z_max)
     assert run.options["schedule"] == ChizatOutput.name
@@ -333,16 +366,26 @@ def test_targets_end_a_run_where_they_say():
     assert short.outcome is Outcome.MAX_STEPS
 
 
-@pytest.mark.parametrize(("options", "says"), [
-    ({"method": "sdg"}, "did you mean 'sgd'"), ({"method": "gd", "lr": -1.0}, "lr -1"),
-    ({"method": "gd", "lr": float("nan")}, "lr nan"), ({"method": "sgd", "batch": 61}, "larger than the 60"),
-    ({"method": "sgd", "batch": 0}, "batch 0"), ({"method": "gd", "batch": 10}, "leave batch out"),
-    ({"method": "gd", "epochs": 0}, "epochs 0"), ({"method": "gd", "until": "frozen"}, "belong to method flow"),
-    ({"method": "gd", "until": "loss=-3"}, "positive"), ({"method": "gd", "schedule": "adaptive"}, "defined for ngd"),
-    ({"method": "gd", "schedule": "cosine"}, "unknown schedule"), ({"method": "gd", "monitors": ["margn"]}, "monitor"),
-    ({"method": "gd", "precision": "half"}, "precision"), ({"method": "gd", "loss": "hinge"}, "loss"),
-    ({"method": "gd", "records": 2}, "records 2"),
-])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"method": "sdg"}, "did you mean 'sgd'"),
+        ({"method": "gd", "lr": -1.0}, "lr -1"),
+        ({"method": "gd", "lr": float("nan")}, "lr nan"),
+        ({"method": "sgd", "batch": 61}, "larger than the 60"),
+        ({"method": "sgd", "batch": 0}, "batch 0"),
+        ({"method": "gd", "batch": 10}, "leave batch out"),
+        ({"method": "gd", "epochs": 0}, "epochs 0"),
+        ({"method": "gd", "until": "frozen"}, "belong to method flow"),
+        ({"method": "gd", "until": "loss=-3"}, "positive"),
+        ({"method": "gd", "schedule": "adaptive"}, "defined for ngd"),
+        ({"method": "gd", "schedule": "cosine"}, "unknown schedule"),
+        ({"method": "gd", "monitors": ["margn"]}, "monitor"),
+        ({"method": "gd", "precision": "half"}, "precision"),
+        ({"method": "gd", "loss": "hinge"}, "loss"),
+        ({"method": "gd", "records": 2}, "records 2"),
+    ],
+)
 def test_refusals_say_what_and_what_to_do(options, says):
     with pytest.raises(InputError, match=says):
         train(NET, start(), DATA, **options)

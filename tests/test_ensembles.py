@@ -20,22 +20,57 @@ DATA = mf.data.phuong2021(n=40, d=4, seed=2)
 def alone(result, k, init, **options):
     """Member k, trained by itself."""
     members = result.members
-    net = result.net if members.width is None else dataclasses.replace(result.net, width=int(members.width[k]))
+    net = (
+        result.net if members.width is None else dataclasses.replace(result.net, width=int(members.width[k]))
+    )
     theta = inits.init(init, net, DATA.d, float(members.scale[k]), int(members.seed[k]))
     return train(net, theta, DATA, seed=int(members.seed[k]), lr=float(members.lr[k]), **options)
 
 
-@pytest.mark.parametrize(("net", "members", "init", "options"), [
-    (TwoLayer(6), grid(seeds=range(5), scales=[0.2]), "uniform", {"method": "sgd", "batch": 9, "epochs": 20}),
-    (TwoLayer(6), grid(seeds=[3, 1], scales=[0.1, 0.4], lrs=[0.05, 0.5]), "balanced", {"method": "gd", "epochs": 100}),
-    (TwoLayer(1), grid(seeds=[0, 7], widths=[2, 7, 4], scales=[0.3]), "gaussian", {"method": "adam", "batch": 10, "epochs": 9}),
-    (TwoLayer(1, mean_field=True), grid(seeds=[5], widths=[3, 8], scales=[1.0]), "sphere",
-     {"method": "ngd", "schedule": "inverse-sqrt", "epochs": 60}),
-    pytest.param(TwoLayer(1, activation="smooth-leaky:0.3", train="input"), grid(seeds=[5, 6], widths=[3, 8], scales=[0.1]),
-                 "gaussian", {"method": "gd", "epochs": 60}, marks=pytest.mark.slow),
-    pytest.param(DeepLinear(width=3, depth=3), grid(seeds=[5, 6], scales=[0.5]), "gaussian", {"method": "ngd", "epochs": 30},
-                 marks=pytest.mark.slow),
-], ids=["seeds", "scales and steps", "widths", "mean-field widths", "smooth widths", "deep"])
+@pytest.mark.parametrize(
+    ("net", "members", "init", "options"),
+    [
+        (
+            TwoLayer(6),
+            grid(seeds=range(5), scales=[0.2]),
+            "uniform",
+            {"method": "sgd", "batch": 9, "epochs": 20},
+        ),
+        (
+            TwoLayer(6),
+            grid(seeds=[3, 1], scales=[0.1, 0.4], lrs=[0.05, 0.5]),
+            "balanced",
+            {"method": "gd", "epochs": 100},
+        ),
+        (
+            TwoLayer(1),
+            grid(seeds=[0, 7], widths=[2, 7, 4], scales=[0.3]),
+            "gaussian",
+            {"method": "adam", "batch": 10, "epochs": 9},
+        ),
+        (
+            TwoLayer(1, mean_field=True),
+            grid(seeds=[5], widths=[3, 8], scales=[1.0]),
+            "sphere",
+            {"method": "ngd", "schedule": "inverse-sqrt", "epochs": 60},
+        ),
+        pytest.param(
+            TwoLayer(1, activation="smooth-leaky:0.3", train="input"),
+            grid(seeds=[5, 6], widths=[3, 8], scales=[0.1]),
+            "gaussian",
+            {"method": "gd", "epochs": 60},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            DeepLinear(width=3, depth=3),
+            grid(seeds=[5, 6], scales=[0.5]),
+            "gaussian",
+            {"method": "ngd", "epochs": 30},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["seeds", "scales and steps", "widths", "mean-field widths", "smooth widths", "deep"],
+)
 def test_a_member_is_the_run_alone(net, members, init, options):
     result = ensemble(net, DATA, members, init=init, size=3, **options)
     assert result.complete
@@ -52,14 +87,25 @@ def test_a_member_is_the_run_alone(net, members, init, options):
 
 def test_batches_do_not_change_members():
     members = grid(seeds=range(7), scales=[0.2])
-    small, whole = (ensemble(TwoLayer(5), DATA, members, init="uniform", batch=10, epochs=10, size=s) for s in (2, 7))
+    small, whole = (
+        ensemble(TwoLayer(5), DATA, members, init="uniform", batch=10, epochs=10, size=s) for s in (2, 7)
+    )
     np.testing.assert_allclose(small.theta["W"], whole.theta["W"], rtol=0, atol=1e-13)
     np.testing.assert_array_equal(small.history["step"], whole.history["step"])
-    assert small.history["log_loss"].shape == whole.history["log_loss"].shape == (len(whole.history["step"]), 7)
+    assert (
+        small.history["log_loss"].shape == whole.history["log_loss"].shape == (len(whole.history["step"]), 7)
+    )
 
 
 def test_masked_neurons_stay_zero():
-    result = ensemble(TwoLayer(1), DATA, grid(seeds=[0], widths=[2, 6], scales=[0.5]), init="gaussian", method="gd", epochs=50)
+    result = ensemble(
+        TwoLayer(1),
+        DATA,
+        grid(seeds=[0], widths=[2, 6], scales=[0.5]),
+        init="gaussian",
+        method="gd",
+        epochs=50,
+    )
     assert (result.theta["W"][0, 2:] == 0).all()
     assert (result.theta["a"][0, 2:] == 0).all()
     assert (result.theta["W"][1] != 0).all()
@@ -84,7 +130,9 @@ def test_members_that_reach_the_target_stop_there():
     assert (result.log_loss <= math.log(0.2)).all()
     assert result.steps[4:].max() < result.steps[:4].min()
     for k in (0, 7):
-        assert result.steps[k] == alone(result, k, "gaussian", method="gd", until="loss=0.2", epochs=5000).steps
+        assert (
+            result.steps[k] == alone(result, k, "gaussian", method="gd", until="loss=0.2", epochs=5000).steps
+        )
 
 
 class Stopping:
@@ -122,7 +170,9 @@ def test_an_ensemble_broken_off_between_batches_ends_with_the_same_bits():
 
 
 def test_xarray_holds_every_member():
-    result = ensemble(TwoLayer(5), DATA, grid(seeds=range(3), scales=[0.2]), init="uniform", epochs=4, batch=10)
+    result = ensemble(
+        TwoLayer(5), DATA, grid(seeds=range(3), scales=[0.2]), init="uniform", epochs=4, batch=10
+    )
     table = result.to_xarray()
     np.testing.assert_array_equal(table["theta_W"].sel(member=1), result.member(1).theta["W"])
     assert table["history_log_loss"].dims == ("record", "member")
@@ -130,19 +180,33 @@ def test_xarray_holds_every_member():
 
 def test_ten_thousand_small_nets():
     data = mf.data.phuong2021(n=8, d=2, seed=0)
-    result = ensemble(TwoLayer(2), data, grid(seeds=range(10_000), scales=[0.5]), init="uniform", method="gd", epochs=5,
-                      size=5000, records=4)
+    result = ensemble(
+        TwoLayer(2),
+        data,
+        grid(seeds=range(10_000), scales=[0.5]),
+        init="uniform",
+        method="gd",
+        epochs=5,
+        size=5000,
+        records=4,
+    )
     assert len(result) == 10_000
     assert np.isfinite(result.log_loss).all()
     k = 7777
     theta = inits.init("uniform", TwoLayer(2), 2, 0.5, k)
-    np.testing.assert_allclose(result.member(k).theta["W"], train(TwoLayer(2), theta, data, method="gd", epochs=5).theta["W"],
-                               rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        result.member(k).theta["W"],
+        train(TwoLayer(2), theta, data, method="gd", epochs=5).theta["W"],
+        rtol=0,
+        atol=1e-14,
+    )
 
 
 def test_the_census_counts_by_hand():
     # d = 2, w+ and w- along the axes: (1, 0) serves the positives, (0, 1) the negatives.
-    data = mf.Dataset(np.array([[1.0, -0.1], [2.0, -0.1], [-0.1, 1.0], [-0.1, 2.0]]), np.array([1.0, 1, -1, -1]))
+    data = mf.Dataset(
+        np.array([[1.0, -0.1], [2.0, -0.1], [-0.1, 1.0], [-0.1, 2.0]]), np.array([1.0, 1, -1, -1])
+    )
     W = np.array([[1.0, 0], [0, 1], [-1, -1], [0.1, 0], [1, 1.0]])
     a = np.array([1.0, -1, 1, -0.1, 1])
     start = {"W": np.ones((5, 2)), "a": np.ones(5)}

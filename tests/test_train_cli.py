@@ -14,7 +14,17 @@ import marginflow as mf
 from marginflow.cli import main
 
 DATA = "phuong2021:n=40,d=4,seed=1"
-KEYS = {"run", "log_time", "log_loss", "normalised_margin", "margins_min", "stable_rank", "frozen_log_time", "neurons", "angle"}
+KEYS = {
+    "run",
+    "log_time",
+    "log_loss",
+    "normalised_margin",
+    "margins_min",
+    "stable_rank",
+    "frozen_log_time",
+    "neurons",
+    "angle",
+}
 GROUPS = {"positive", "negative", "dead", "vanishing", "other"}
 
 
@@ -31,9 +41,16 @@ def answer(capsys, *arguments):
     return json.loads(out)
 
 
-@pytest.mark.parametrize("options", [("--method", "sgd", "--epochs", "5"), ("--method", "gd", "--epochs", "20"),
-                                     ("--method", "ngd", "--until", "loss=1e-400"), ("--method", "flow", "--until", "frozen")],
-                         ids=lambda o: o[1])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--method", "sgd", "--epochs", "5"),
+        ("--method", "gd", "--epochs", "20"),
+        ("--method", "ngd", "--until", "loss=1e-400"),
+        ("--method", "flow", "--until", "frozen"),
+    ],
+    ids=lambda o: o[1],
+)
 def test_json_holds_the_contract(capsys, options):
     found = answer(capsys, "--width", "8", *options)
     assert found.keys() >= KEYS
@@ -57,7 +74,21 @@ def test_a_saved_run_is_loaded_and_repeats(capsys, tmp_path):
 
 
 def test_seeds_are_the_runs_alone(capsys):
-    many = answer(capsys, "--method", "sgd", "--epochs", "5", "--scale", "0.1", "--width", "6", "--seed", "4", "--seeds", "3")
+    many = answer(
+        capsys,
+        "--method",
+        "sgd",
+        "--epochs",
+        "5",
+        "--scale",
+        "0.1",
+        "--width",
+        "6",
+        "--seed",
+        "4",
+        "--seeds",
+        "3",
+    )
     assert many.keys() >= KEYS
     assert many["seeds"]["seed"] == [4, 5, 6]
     one = answer(capsys, "--method", "sgd", "--epochs", "5", "--scale", "0.1", "--width", "6", "--seed", "5")
@@ -68,18 +99,32 @@ def test_seeds_are_the_runs_alone(capsys):
 
 
 def test_divergence_is_said_with_its_step(capsys):
-    found = answer(capsys, "--method", "gd", "--lr", "1e9", "--epochs", "100", "--init", "gaussian", "--scale", "0.3")
+    found = answer(
+        capsys, "--method", "gd", "--lr", "1e9", "--epochs", "100", "--init", "gaussian", "--scale", "0.3"
+    )
     assert found["outcome"] == "diverged"
     assert f"diverged at step {found['steps']}" in found["message"]
-    assert all(np.isfinite(found[k]) for k in ("log_loss", "log_time", "normalised_margin", "margins_min", "stable_rank"))
+    assert all(
+        np.isfinite(found[k])
+        for k in ("log_loss", "log_time", "normalised_margin", "margins_min", "stable_rank")
+    )
 
 
-@pytest.mark.parametrize(("options", "says"), [
-    (("--width", "0"), "width 0"), (("--method", "sgd", "--lr", "-1"), "lr -1"), (("--method", "sgd", "--batch", "41"), "larger"),
-    (("--init", "foo"), "initialisation 'foo'"), (("--method", "sdg"), "method 'sdg'"), (("--lr", "1"), "--lr has no meaning"),
-    (("--method", "gd", "--until", "limit"), "belong to method flow"), (("--method", "gd", "--rtol", "1e-6"), "--rtol"),
-    (("--method", "gd", "--seeds", "0"), "--seeds 0"), (("--seeds", "3"), "--seeds with --method flow"),
-])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--width", "0"), "width 0"),
+        (("--method", "sgd", "--lr", "-1"), "lr -1"),
+        (("--method", "sgd", "--batch", "41"), "larger"),
+        (("--init", "foo"), "initialisation 'foo'"),
+        (("--method", "sdg"), "method 'sdg'"),
+        (("--lr", "1"), "--lr has no meaning"),
+        (("--method", "gd", "--until", "limit"), "belong to method flow"),
+        (("--method", "gd", "--rtol", "1e-6"), "--rtol"),
+        (("--method", "gd", "--seeds", "0"), "--seeds 0"),
+        (("--seeds", "3"), "--seeds with --method flow"),
+    ],
+)
 def test_refusals_are_one_line(capsys, options, says):
     code, out, err = run(capsys, *options)
     assert code == 2
@@ -89,8 +134,21 @@ def test_refusals_are_one_line(capsys, options, says):
 
 
 def start(folder, *options):
-    command = [sys.executable, "-m", "marginflow", "train", DATA, "--width", "20", "--out", str(folder), *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    command = [
+        sys.executable,
+        "-m",
+        "marginflow",
+        "train",
+        DATA,
+        "--width",
+        "20",
+        "--out",
+        str(folder),
+        *options,
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
 
 
 def wait_for(folder, pattern, process, seconds=120):
@@ -118,7 +176,9 @@ def test_a_batch_of_runs_killed_in_the_middle_ends_with_the_same_bytes(tmp_path)
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "ensemble.nc").exists()
     finish(start(tmp_path / "killed", *options))
-    assert (tmp_path / "killed" / "ensemble.nc").read_bytes() == (tmp_path / "whole" / "ensemble.nc").read_bytes()
+    assert (tmp_path / "killed" / "ensemble.nc").read_bytes() == (
+        tmp_path / "whole" / "ensemble.nc"
+    ).read_bytes()
 
 
 @pytest.mark.slow

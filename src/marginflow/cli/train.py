@@ -8,34 +8,69 @@ from marginflow._core.errors import InputError
 from marginflow.cli.common import Data, Json, Label, Seed
 
 FLOW_ONLY = {"mode": None, "rtol": None}
-DESCENT_ONLY = {"lr": None, "batch": None, "epochs": None, "schedule": None, "replacement": False, "precision": "double"}
+DESCENT_ONLY = {
+    "lr": None,
+    "batch": None,
+    "epochs": None,
+    "schedule": None,
+    "replacement": False,
+    "precision": "double",
+}
 
 
 def train(
     data: Data,
-    method: Annotated[str, typer.Option(help="flow (gradient flow), sgd, gd, ngd (loss-normalised gd) or adam.")] = "flow",
+    method: Annotated[
+        str, typer.Option(help="flow (gradient flow), sgd, gd, ngd (loss-normalised gd) or adam.")
+    ] = "flow",
     width: Annotated[int, typer.Option(help="Number of neurons.")] = 100,
-    activation: Annotated[str, typer.Option(help="relu, leaky:0.1, smooth-leaky:0.1, srelu, linear.")] = "relu",
+    activation: Annotated[
+        str, typer.Option(help="relu, leaky:0.1, smooth-leaky:0.1, srelu, linear.")
+    ] = "relu",
     train: Annotated[str, typer.Option("--train", help="Which layers move: both, input or output.")] = "both",
-    net: Annotated[str, typer.Option("--net", help="Another net, e.g. linear or residual:width=100,depth=4.")] = "",
-    init: Annotated[str, typer.Option(help="balanced, uniform, gaussian, sphere, signs, tensorflow, ...; default: "
-                                           "balanced for flow, uniform otherwise.")] = "",
-    scale: Annotated[float | None, typer.Option(help="λ (balanced), standard deviation (gaussian), factor on the "
-                                                     "framework's default (uniform).")] = None,
+    net: Annotated[
+        str, typer.Option("--net", help="Another net, e.g. linear or residual:width=100,depth=4.")
+    ] = "",
+    init: Annotated[
+        str,
+        typer.Option(
+            help="balanced, uniform, gaussian, sphere, signs, tensorflow, ...; default: "
+            "balanced for flow, uniform otherwise."
+        ),
+    ] = "",
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            help="λ (balanced), standard deviation (gaussian), factor on the framework's default (uniform)."
+        ),
+    ] = None,
     loss: Annotated[str, typer.Option(help="logistic or exponential.")] = "logistic",
     lr: Annotated[float | None, typer.Option(help="Step size (0.1); with ngd the step is lr/L.")] = None,
     batch: Annotated[int | None, typer.Option(help="Examples per step of sgd and adam (50).")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data; an epoch of gd or ngd is one step.")] = None,
-    until: Annotated[str | None, typer.Option(help="frozen, limit (flow), log-time=V or loss=V, e.g. loss=1e-5000.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="constant, adaptive (ngd), inverse-sqrt, chizat2020.both, "
-                                                      "chizat2020.output.")] = None,
-    replacement: Annotated[bool, typer.Option("--replacement", help="Draw batches with replacement.")] = False,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the data; an epoch of gd or ngd is one step.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="frozen, limit (flow), log-time=V or loss=V, e.g. loss=1e-5000.")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="constant, adaptive (ngd), inverse-sqrt, chizat2020.both, chizat2020.output."),
+    ] = None,
+    replacement: Annotated[
+        bool, typer.Option("--replacement", help="Draw batches with replacement.")
+    ] = False,
     precision: Annotated[str, typer.Option(help="double or single.")] = "double",
     mode: Annotated[str | None, typer.Option(help="Of flow: exact or adaptive.")] = None,
     rtol: Annotated[float | None, typer.Option(help="Of flow: relative error per step.")] = None,
     seed: Seed = 0,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Train K nets, with seeds SEED, SEED+1, ...", metavar="K")] = None,
-    out: Annotated[str, typer.Option("--out", help="Folder for the run; an interrupted run goes on from it.", metavar="RUN")] = "",
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Train K nets, with seeds SEED, SEED+1, ...", metavar="K")
+    ] = None,
+    out: Annotated[
+        str,
+        typer.Option("--out", help="Folder for the run; an interrupted run goes on from it.", metavar="RUN"),
+    ] = "",
     label: Label = "y",
     json: Json = False,
 ) -> None:
@@ -45,8 +80,16 @@ def train(
     from marginflow.nets import TwoLayer
     from marginflow.nets import net as named_net
 
-    given: dict[str, Any] = {"mode": mode, "rtol": rtol, "lr": lr, "batch": batch, "epochs": epochs, "schedule": schedule,
-                             "replacement": replacement, "precision": precision}
+    given: dict[str, Any] = {
+        "mode": mode,
+        "rtol": rtol,
+        "lr": lr,
+        "batch": batch,
+        "epochs": epochs,
+        "schedule": schedule,
+        "replacement": replacement,
+        "precision": precision,
+    }
     _refuse_idle("flow" if method == "flow" else "descent", given)
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds}; give at least 1")
@@ -57,14 +100,28 @@ def train(
     if seeds is None:
         from marginflow.cli.training import one
 
-        emit(one(architecture, dataset, method, init, scale, seed, out, {**common, **_used(method, given)}), json)
+        emit(
+            one(architecture, dataset, method, init, scale, seed, out, {**common, **_used(method, given)}),
+            json,
+        )
     else:
         from marginflow.cli.training import many
 
         if method == "flow":
             raise InputError("--seeds with --method flow; train them one by one, or use sweep")
-        emit(many(architecture, dataset, method, init, scale, range(seed, seed + seeds), out,
-                  {**common, **_used(method, given)}), json)
+        emit(
+            many(
+                architecture,
+                dataset,
+                method,
+                init,
+                scale,
+                range(seed, seed + seeds),
+                out,
+                {**common, **_used(method, given)},
+            ),
+            json,
+        )
 
 
 def _refuse_idle(kind: str, given: dict[str, Any]) -> None:
@@ -72,8 +129,14 @@ def _refuse_idle(kind: str, given: dict[str, Any]) -> None:
     idle = DESCENT_ONLY if kind == "flow" else FLOW_ONLY
     for name, default in idle.items():
         if given[name] != default:
-            raise InputError(f"--{name} has no meaning for "
-                             + ("--method flow; use sgd, gd, ngd or adam" if kind == "flow" else "this method; it is of flow"))
+            raise InputError(
+                f"--{name} has no meaning for "
+                + (
+                    "--method flow; use sgd, gd, ngd or adam"
+                    if kind == "flow"
+                    else "this method; it is of flow"
+                )
+            )
 
 
 def _used(method: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from marginflow.runs import Run
 
 
 def train(net: Net, theta: Mapping[str, Any], data: Dataset, *, method: str = "flow", **options: Any) -> Run:
-    """Train θ on the data. method: flow (gradient flow), or sgd, gd, ngd, adam; see `gradient_flow.flow`, `descents.descend`."""
+    """Train θ on the data. method: flow (see `gradient_flow.flow`), or sgd, gd, ngd, adam (`descents.descend`)."""
     if method == "flow":
         from marginflow.flows.gradient_flow import flow
 

@@ -35,6 +35,8 @@ def continued(checkpoints: Checkpoints, name: str, of: str) -> Kept | None:
     """What `name` holds, refused unless it belongs to the run with this fingerprint."""
     kept = checkpoints.load(name)
     if kept is not None and kept[1].get("of") != of:
-        raise InputError("the checkpoint belongs to a run with other options, data or initial weights; give the options "
-                         "of the interrupted run, or another place for this one")
+        raise InputError(
+            "the checkpoint belongs to a run with other options, data or initial weights; give the options "
+            "of the interrupted run, or another place for this one"
+        )
     return kept

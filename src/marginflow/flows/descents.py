@@ -19,7 +19,8 @@ from marginflow.flows import monitors as watching
 from marginflow.flows.checkpoints import Checkpoints, continued, fingerprint
 from marginflow.flows.driver import Drive, keeper, restore
 from marginflow.flows.interrupts import deferred_interrupt
-from marginflow.flows.schedules import Adaptive, schedule as named_schedule
+from marginflow.flows.schedules import Adaptive
+from marginflow.flows.schedules import schedule as named_schedule
 from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, STALLED, Plan, started, turned
 from marginflow.nets.net import Net
 from marginflow.runs import Run
@@ -48,19 +49,46 @@ class Request:
         return {"double": np.float64, "single": np.float32}[self.precision]
 
     def plan(self, net: Net, n: int, schedule) -> Plan:
-        return Plan(net, self.loss, self.method, n, self.batch, self.replacement, schedule, self.target_log_loss,
-                    self.target_log_time)
+        return Plan(
+            net,
+            self.loss,
+            self.method,
+            n,
+            self.batch,
+            self.replacement,
+            schedule,
+            self.target_log_loss,
+            self.target_log_time,
+        )
 
     def steps(self, plan: Plan) -> int:
         return STEP_LIMIT if self.epochs is None else self.epochs * plan.per_epoch
 
     def options(self) -> dict[str, Any]:
-        return {"method": self.method, "loss": self.loss.name, "lr": self.lr, "batch": self.batch, "epochs": self.epochs,
-                "until": self.until, "replacement": self.replacement, "precision": self.precision}
+        return {
+            "method": self.method,
+            "loss": self.loss.name,
+            "lr": self.lr,
+            "batch": self.batch,
+            "epochs": self.epochs,
+            "until": self.until,
+            "replacement": self.replacement,
+            "precision": self.precision,
+        }
 
 
-def request(data: Dataset, *, method="sgd", loss="logistic", lr=0.1, batch=None, epochs=None, until=None,
-            replacement=False, precision="double") -> Request:
+def request(
+    data: Dataset,
+    *,
+    method="sgd",
+    loss="logistic",
+    lr=0.1,
+    batch=None,
+    epochs=None,
+    until=None,
+    replacement=False,
+    precision="double",
+) -> Request:
     """Options as given by a person, refused by name when they make no sense."""
     if method not in METHODS:
         raise unknown_name("method", str(method), METHODS)
@@ -70,22 +98,36 @@ def request(data: Dataset, *, method="sgd", loss="logistic", lr=0.1, batch=None,
         raise unknown_name("precision", str(precision), ("double", "single"))
     if method in ("gd", "ngd"):
         if batch is not None and batch != data.n:
-            raise InputError(f"batch {batch} with method {method}, which uses all {data.n} examples at every step; "
-                             "leave batch out or use sgd")
+            raise InputError(
+                f"batch {batch} with method {method}, which uses all {data.n} examples at every step; "
+                "leave batch out or use sgd"
+            )
         batch = None
     else:
         batch = min(50, data.n) if batch is None else batch
         if batch < 1 or batch != int(batch):
             raise InputError(f"batch {batch}; give at least 1")
         if batch > data.n:
-            raise InputError(f"batch {batch} is larger than the {data.n} examples of {data.name}; give at most {data.n}")
+            raise InputError(
+                f"batch {batch} is larger than the {data.n} examples of {data.name}; give at most {data.n}"
+            )
     target_log_loss, target_log_time = targets(until)
     if epochs is None and until is None:
         epochs = 500 if batch is not None else 1000
     if epochs is not None and (epochs < 1 or epochs != int(epochs)):
         raise InputError(f"epochs {epochs}; give at least 1")
-    return Request(method, losses.loss(loss), float(lr), batch, epochs, until, bool(replacement), precision,
-                   target_log_loss, target_log_time)
+    return Request(
+        method,
+        losses.loss(loss),
+        float(lr),
+        batch,
+        epochs,
+        until,
+        bool(replacement),
+        precision,
+        target_log_loss,
+        target_log_time,
+    )
 
 
 def targets(until: str | None) -> tuple[float, float]:
@@ -105,11 +147,27 @@ def targets(until: str | None) -> tuple[float, float]:
 
 
 @double
-def descend(net: Net, theta: Mapping[str, Any], data: Dataset, *, method: str = "sgd", loss: Any = "logistic",
-            lr: float = 0.1, batch: int | None = None, epochs: int | None = None, until: str | None = None,
-            schedule: Any = None, replacement: bool = False, precision: str = "double", seed: int = 0,
-            monitors: Any = None, records: int = 256, progress: bool | None = None,
-            checkpoints: Checkpoints | None = None, options: Mapping[str, Any] | None = None) -> Run:
+def descend(
+    net: Net,
+    theta: Mapping[str, Any],
+    data: Dataset,
+    *,
+    method: str = "sgd",
+    loss: Any = "logistic",
+    lr: float = 0.1,
+    batch: int | None = None,
+    epochs: int | None = None,
+    until: str | None = None,
+    schedule: Any = None,
+    replacement: bool = False,
+    precision: str = "double",
+    seed: int = 0,
+    monitors: Any = None,
+    records: int = 256,
+    progress: bool | None = None,
+    checkpoints: Checkpoints | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Run:
     """Train by sgd, gd, ngd or adam.
 
     lr: the step size; for ngd the step is lr/L, and lr is where the adaptive schedule begins. until: 'loss=V' or
@@ -120,38 +178,84 @@ def descend(net: Net, theta: Mapping[str, Any], data: Dataset, *, method: str = 
     """
     import jax.numpy as jnp
 
-    asked = request(data, method=method, loss=loss, lr=lr, batch=batch, epochs=epochs, until=until,
-                    replacement=replacement, precision=precision)
+    asked = request(
+        data,
+        method=method,
+        loss=loss,
+        lr=lr,
+        batch=batch,
+        epochs=epochs,
+        until=until,
+        replacement=replacement,
+        precision=precision,
+    )
     start = checked_weights(net, theta, data)
     rule = named_schedule(schedule or ("adaptive" if method == "ngd" else "constant"), net, start, data)
     if isinstance(rule, Adaptive) and method != "ngd":
         raise InputError(f"schedule adaptive with method {method}; it is defined for ngd")
     plan = asked.plan(net, data.n, rule)
     state = started(plan, {k: v[None] for k, v in start.items()}, [seed], [math.log(lr)], [1.0], asked.dtype)
-    drive = Drive(plan, state, dict(state.theta), jnp.asarray(data.X, asked.dtype), jnp.asarray(data.y, asked.dtype),
-                  watching.monitors(monitors, net), watching.LogTimeRecorder(records), asked.steps(plan))
+    drive = Drive(
+        plan,
+        state,
+        dict(state.theta),
+        jnp.asarray(data.X, asked.dtype),
+        jnp.asarray(data.y, asked.dtype),
+        watching.monitors(monitors, net),
+        watching.LogTimeRecorder(records),
+        asked.steps(plan),
+    )
     if checkpoints is not None:
-        of = fingerprint({**asked.options(), "schedule": repr(rule), "net": str(net), "data": data.sha256, "seed": seed,
-                          "records": records, "monitors": [m.name for m in drive.chosen]}, start)
+        of = fingerprint(
+            {
+                **asked.options(),
+                "schedule": repr(rule),
+                "net": str(net),
+                "data": data.sha256,
+                "seed": seed,
+                "records": records,
+                "monitors": [m.name for m in drive.chosen],
+            },
+            start,
+        )
         drive.save = keeper(checkpoints, "run", of)
         if (kept := continued(checkpoints, "run", of)) is not None:
             restore(drive, *kept)
     with progress_meter(drive.steps, method, progress) as meter, deferred_interrupt() as interrupt:
         drive.run(interrupt, meter.to)
 
-    history = {name: values if values.ndim == 1 else values[:, 0] for name, values in watching.stacked(drive.recorder.rows).items()}
+    history = {
+        name: values if values.ndim == 1 else values[:, 0]
+        for name, values in watching.stacked(drive.recorder.rows).items()
+    }
     code, at, step = int(drive.state.halted[0]), int(drive.state.halted_at[0]), int(drive.state.step)
     last = turned(drive.previous if code == DIVERGED else drive.state.theta)
     outcome, message = ending(drive, code, at, history["log_loss"], asked)
-    rule_record = dataclasses.asdict(rule) if dataclasses.is_dataclass(rule) else {}
+    rule_record = dataclasses.asdict(rule) if dataclasses.is_dataclass(rule) else {}  # type: ignore[arg-type]
     return Run(
-        net=net, data=data, theta0=start, theta={name: np.asarray(value[0]) for name, value in last.items()},
-        method=method, loss=asked.loss.name, outcome=outcome, message=message,
-        log_time=float(history["log_time"][-1]), log_loss=float(history["log_loss"][-1]), history=history,
-        options={**asked.options(), "schedule": getattr(rule, "name", type(rule).__name__), "schedule_values": rule_record,
-                 "seed": seed, "records": records, **(options or {})},
-        loss_reduction="mean", steps=step if code == RUNNING else at,
-        provenance=provenance(data=data.sha256))
+        net=net,
+        data=data,
+        theta0=start,
+        theta={name: np.asarray(value[0]) for name, value in last.items()},
+        method=method,
+        loss=asked.loss.name,
+        outcome=outcome,
+        message=message,
+        log_time=float(history["log_time"][-1]),
+        log_loss=float(history["log_loss"][-1]),
+        history=history,
+        options={
+            **asked.options(),
+            "schedule": getattr(rule, "name", type(rule).__name__),
+            "schedule_values": rule_record,
+            "seed": seed,
+            "records": records,
+            **(options or {}),
+        },
+        loss_reduction="mean",
+        steps=step if code == RUNNING else at,
+        provenance=provenance(data=data.sha256),
+    )
 
 
 def ending(drive: Drive, code: int, at: int, log_loss: np.ndarray, asked: Request) -> tuple[Outcome, str]:
@@ -159,8 +263,10 @@ def ending(drive: Drive, code: int, at: int, log_loss: np.ndarray, asked: Reques
     step = int(drive.state.step)
     if code == DIVERGED:
         kept = int(drive.recorder.rows[-1]["step"])
-        return Outcome.DIVERGED, (f"diverged at step {at}: the outputs left float range; figures and weights are those of "
-                                  f"step {kept}; use a smaller lr")
+        return Outcome.DIVERGED, (
+            f"diverged at step {at}: the outputs left float range; figures and weights are those of "
+            f"step {kept}; use a smaller lr"
+        )
     if drive.interrupted:
         return Outcome.INTERRUPTED, f"interrupted at step {step} of {drive.steps}"
     if code == STALLED:
@@ -169,7 +275,10 @@ def ending(drive: Drive, code: int, at: int, log_loss: np.ndarray, asked: Reques
     if rise > math.log(10.0):
         first = int(np.argmax(log_loss - log_loss[0] > math.log(10.0)))
         where = int(drive.recorder.rows[first]["step"])
-        return Outcome.DIVERGED, f"diverged: the loss passed ten times its first value by step {where}; use a smaller lr"
+        return (
+            Outcome.DIVERGED,
+            f"diverged: the loss passed ten times its first value by step {where}; use a smaller lr",
+        )
     if code == REACHED:
         return Outcome.CONVERGED, f"{asked.until} reached at step {at}"
     if asked.until is not None:
@@ -185,7 +294,9 @@ def checked_weights(net: Net, theta: Mapping[str, Any], data: Dataset) -> dict[s
     arrays = {name: np.array(to_numpy(theta[name]), dtype=np.float64) for name in shapes}
     for name, shape in shapes.items():
         if arrays[name].shape != tuple(shape):
-            raise InputError(f"weight '{name}' has shape {arrays[name].shape}; {net} on {data.d} inputs needs {tuple(shape)}")
+            raise InputError(
+                f"weight '{name}' has shape {arrays[name].shape}; {net} on {data.d} inputs needs {tuple(shape)}"
+            )
         if not np.isfinite(arrays[name]).all():
             raise InputError(f"weight '{name}' has a NaN or an infinity; give finite weights")
     return arrays

@@ -37,7 +37,9 @@ class Drive:
     interrupted: bool = False
     previous: Any = None  # weights at the last record
 
-    def run(self, interrupt: Interrupt, report: Callable[[int, str], None] = lambda step, status: None) -> None:
+    def run(
+        self, interrupt: Interrupt, report: Callable[[int, str], None] = lambda step, status: None
+    ) -> None:
         """To the end, or to the first return of the program after `interrupt` was requested."""
         advance, _ = programs()
         if not self.recorder.rows:
@@ -66,7 +68,9 @@ class Drive:
 
     @property
     def finished(self) -> bool:
-        return int(self.state.step) >= self.steps or not bool(np.any(np.asarray(self.state.halted) == RUNNING))
+        return int(self.state.step) >= self.steps or not bool(
+            np.any(np.asarray(self.state.halted) == RUNNING)
+        )
 
     def _passed(self, due: float) -> bool:
         running = np.asarray(self.state.halted) == RUNNING
@@ -76,9 +80,14 @@ class Drive:
         _, observe = programs()
         state = self.state
         previous = state.theta if self.previous is None else self.previous
-        measured = observe(self.plan, self.chosen, state.theta, state.gain, self.initial, previous, self.X, self.y)
-        row = {"step": np.asarray(state.step), "log_time": np.asarray(state.log_time),
-               **{name: np.asarray(value) for name, value in measured.items()}}
+        measured = observe(
+            self.plan, self.chosen, state.theta, state.gain, self.initial, previous, self.X, self.y
+        )
+        row = {
+            "step": np.asarray(state.step),
+            "log_time": np.asarray(state.log_time),
+            **{name: np.asarray(value) for name, value in measured.items()},
+        }
         finite = np.isfinite(row["margin_min"]) & (np.asarray(state.halted) != DIVERGED)
         self._halt(~finite, DIVERGED)
         if len(finite) == 1 and not finite.all():
@@ -99,7 +108,8 @@ class Drive:
         if members.any():
             self.state = self.state._replace(
                 halted=jnp.where(members, code, self.state.halted).astype(jnp.int8),
-                halted_at=jnp.where(members, self.state.step, self.state.halted_at))
+                halted_at=jnp.where(members, self.state.step, self.state.halted_at),
+            )
 
     def _status(self) -> str:
         row = self.recorder.rows[-1]
@@ -135,11 +145,15 @@ def restore(drive: Drive, arrays: Mapping[str, np.ndarray], numbers: Mapping[str
 
     leaves, structure = jax.tree.flatten(drive.state)
     found = [arrays.get(f"state.{i}") for i in range(len(leaves))]
-    if numbers["leaves"] != len(leaves) or any(f is None or f.shape != leaf.shape or f.dtype != leaf.dtype
-                                               for f, leaf in zip(found, leaves, strict=True)):
-        raise InputError("the checkpoint belongs to another run (its arrays differ in number or shape); "
-                         "give the options of the interrupted run, or choose another --out")
+    if numbers["leaves"] != len(leaves) or any(
+        f is None or f.shape != leaf.shape or f.dtype != leaf.dtype
+        for f, leaf in zip(found, leaves, strict=True)
+    ):
+        raise InputError(
+            "the checkpoint belongs to another run (its arrays differ in number or shape); "
+            "give the options of the interrupted run, or choose another --out"
+        )
     drive.state = jax.tree.unflatten(structure, [jnp.asarray(f) for f in found])
-    prefix = lambda head: {k[len(head):]: v for k, v in arrays.items() if k.startswith(head)}  # noqa: E731
+    prefix = lambda head: {k[len(head) :]: v for k, v in arrays.items() if k.startswith(head)}  # noqa: E731
     drive.previous = {name: jnp.asarray(value) for name, value in prefix("previous.").items()}
     drive.recorder.rows, drive.recorder.gap = watching.unstacked(prefix("history.")), float(numbers["gap"])

@@ -36,9 +36,15 @@ from marginflow.nets.net import Net
 from marginflow.nets.two_layer import TwoLayer
 from marginflow.runs import Run
 
-CPU_BATCH = 8  # enough to spread the cost of starting each small kernel, few enough for the activations to stay in cache
+# Enough to spread the cost of starting each small kernel, few enough for the activations to stay in cache.
+CPU_BATCH = 8
 GPU_BYTES = 8 * 2**30
-OUTCOMES = {RUNNING: Outcome.CONVERGED, REACHED: Outcome.CONVERGED, DIVERGED: Outcome.DIVERGED, STALLED: Outcome.STALLED}
+OUTCOMES = {
+    RUNNING: Outcome.CONVERGED,
+    REACHED: Outcome.CONVERGED,
+    DIVERGED: Outcome.DIVERGED,
+    STALLED: Outcome.STALLED,
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,13 +60,25 @@ class Members:
         return len(self.seed)
 
     def take(self, rows) -> "Members":
-        return Members(self.seed[rows], None if self.width is None else self.width[rows], self.scale[rows], self.lr[rows])
+        return Members(
+            self.seed[rows], None if self.width is None else self.width[rows], self.scale[rows], self.lr[rows]
+        )
 
 
-def grid(*, seeds: Sequence[int] = (0,), widths: Sequence[int] | None = None, scales: Sequence[float] = (1e-3,),
-         lrs: Sequence[float] = (0.1,)) -> Members:
+def grid(
+    *,
+    seeds: Sequence[int] = (0,),
+    widths: Sequence[int] | None = None,
+    scales: Sequence[float] = (1e-3,),
+    lrs: Sequence[float] = (0.1,),
+) -> Members:
     """Every combination, seeds fastest."""
-    axes = [np.asarray(lrs, float), np.asarray(scales, float), np.asarray([0] if widths is None else widths), np.asarray(seeds)]
+    axes = [
+        np.asarray(lrs, float),
+        np.asarray(scales, float),
+        np.asarray([0] if widths is None else widths),
+        np.asarray(seeds),
+    ]
     for name, axis in zip(("lrs", "scales", "widths", "seeds"), axes, strict=True):
         if axis.ndim != 1 or axis.size == 0:
             raise InputError(f"{name}: give a list of at least one value")
@@ -98,15 +116,35 @@ class Ensemble(Record):
             raise InputError(f"member {k} of {len(self)}; give 0 to {len(self) - 1}")
         width = None if self.members.width is None else int(self.members.width[k])
         net = self.net if width is None else dataclasses.replace(self.net, width=width)  # type: ignore[type-var]
-        cut = lambda theta: {n: w[k] if width is None else w[k][..., :width] if n == "a" else w[k][:width]  # noqa: E731
-                             for n, w in theta.items()}
-        options = {**self.options, "seed": int(self.members.seed[k]), "scale": float(self.members.scale[k]),
-                   "lr": float(self.members.lr[k])}
-        return Run(net=net, data=self.data, theta0=cut(self.theta0), theta=cut(self.theta), method=self.options["method"],
-                   loss=self.options["loss"], outcome=self.outcomes[k], message=f"member {k} of an ensemble",
-                   log_time=float(self.log_time[k]), log_loss=float(self.log_loss[k]),
-                   history={n: v if v.ndim == 1 else v[:, k] for n, v in self.history.items()}, options=options,
-                   loss_reduction="mean", steps=int(self.steps[k]), provenance=self.provenance)
+
+        def cut(theta: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            if width is None:
+                return {n: w[k] for n, w in theta.items()}
+            return {n: w[k][..., :width] if n == "a" else w[k][:width] for n, w in theta.items()}
+
+        options = {
+            **self.options,
+            "seed": int(self.members.seed[k]),
+            "scale": float(self.members.scale[k]),
+            "lr": float(self.members.lr[k]),
+        }
+        return Run(
+            net=net,
+            data=self.data,
+            theta0=cut(self.theta0),
+            theta=cut(self.theta),
+            method=self.options["method"],
+            loss=self.options["loss"],
+            outcome=self.outcomes[k],
+            message=f"member {k} of an ensemble",
+            log_time=float(self.log_time[k]),
+            log_loss=float(self.log_loss[k]),
+            history={n: v if v.ndim == 1 else v[:, k] for n, v in self.history.items()},
+            options=options,
+            loss_reduction="mean",
+            steps=int(self.steps[k]),
+            provenance=self.provenance,
+        )
 
     def spread(self, values: Any) -> dict[str, float]:
         """Median, quartiles and extremes over the members that did not diverge."""
@@ -115,21 +153,41 @@ class Ensemble(Record):
         if not len(values):
             return {}
         q = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
-        return dict(zip(("min", "lower_quartile", "median", "upper_quartile", "max"), map(float, q), strict=True))
+        return dict(
+            zip(("min", "lower_quartile", "median", "upper_quartile", "max"), map(float, q), strict=True)
+        )
 
     def table(self) -> Table:
-        rows = [("net", str(self.net)), ("data", self.data.name), ("members", str(len(self))),
-                ("diverged", str(sum(o is Outcome.DIVERGED for o in self.outcomes)))]
+        rows = [
+            ("net", str(self.net)),
+            ("data", self.data.name),
+            ("members", str(len(self))),
+            ("diverged", str(sum(o is Outcome.DIVERGED for o in self.outcomes))),
+        ]
         for name in ("log_loss", "normalised_margin", "stable_rank"):
             if name in self.history and (spread := self.spread(self.history[name][-1])):
-                rows.append((name, f"median {show(spread['median'])}, {show(spread['min'])} to {show(spread['max'])}"))
+                rows.append(
+                    (name, f"median {show(spread['median'])}, {show(spread['min'])} to {show(spread['max'])}")
+                )
         return Table("ensemble", ("quantity", "value"), tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
-        return jsonable({"net": str(self.net), "data": self.data.to_json(), "members": len(self), "seed": self.members.seed,
-                         "width": self.members.width, "scale": self.members.scale, "lr": self.members.lr,
-                         "outcome": list(self.outcomes), "log_loss": self.log_loss, "log_time": self.log_time,
-                         "options": dict(self.options), "complete": self.complete})
+        return jsonable(
+            {
+                "net": str(self.net),
+                "data": self.data.to_json(),
+                "members": len(self),
+                "seed": self.members.seed,
+                "width": self.members.width,
+                "scale": self.members.scale,
+                "lr": self.members.lr,
+                "outcome": list(self.outcomes),
+                "log_loss": self.log_loss,
+                "log_time": self.log_time,
+                "options": dict(self.options),
+                "complete": self.complete,
+            }
+        )
 
     def to_xarray(self) -> Any:
         """Weights, histories and what differs between members, over the dimension `member`."""
@@ -137,10 +195,18 @@ class Ensemble(Record):
 
         import xarray
 
-        columns = {"seed": self.members.seed, "scale": self.members.scale, "lr": self.members.lr, "steps": self.steps,
-                   "log_time": self.log_time, "log_loss": self.log_loss,
-                   **({} if self.members.width is None else {"width": self.members.width})}
-        variables: dict[str, Any] = {f"final_{n}" if n in self.history else n: ("member", v) for n, v in columns.items()}
+        columns = {
+            "seed": self.members.seed,
+            "scale": self.members.scale,
+            "lr": self.members.lr,
+            "steps": self.steps,
+            "log_time": self.log_time,
+            "log_loss": self.log_loss,
+            **({} if self.members.width is None else {"width": self.members.width}),
+        }
+        variables: dict[str, Any] = {
+            f"final_{n}" if n in self.history else n: ("member", v) for n, v in columns.items()
+        }
         variables["outcome"] = ("member", np.array([str(o) for o in self.outcomes]))
         for role, theta in (("theta", self.theta), ("theta0", self.theta0)):
             for name, w in theta.items():
@@ -148,18 +214,40 @@ class Ensemble(Record):
         for name, v in self.history.items():
             dims = ("record", "member", *(f"{name}_{i}" for i in range(2, v.ndim)))
             variables[f"history_{name}"] = (dims[: v.ndim], v)
-        variables = {n: (dims, v.astype(np.int32) if v.dtype == np.int64 else v) for n, (dims, v) in variables.items()}
-        attributes = {"title": "marginflow ensemble", "net": str(self.net), "data": self.data.name,
-                      "data_sha256": self.data.sha256, "options": json.dumps(jsonable(dict(self.options)))}
+        variables = {
+            n: (dims, v.astype(np.int32) if v.dtype == np.int64 else v) for n, (dims, v) in variables.items()
+        }
+        attributes = {
+            "title": "marginflow ensemble",
+            "net": str(self.net),
+            "data": self.data.name,
+            "data_sha256": self.data.sha256,
+            "options": json.dumps(jsonable(dict(self.options))),
+        }
         return xarray.Dataset(variables, attrs=attributes)
 
 
 @double
-def ensemble(net: Net, data: Dataset, members: Members, *, init: str = "balanced", method: str = "sgd",
-             loss: Any = "logistic", batch: int | None = None, epochs: int | None = None, until: str | None = None,
-             schedule: Any = None, replacement: bool = False, precision: str = "double", monitors: Any = None,
-             records: int = 64, size: int | None = None, progress: bool | None = None,
-             checkpoints: Checkpoints | None = None) -> Ensemble:
+def ensemble(
+    net: Net,
+    data: Dataset,
+    members: Members,
+    *,
+    init: str = "balanced",
+    method: str = "sgd",
+    loss: Any = "logistic",
+    batch: int | None = None,
+    epochs: int | None = None,
+    until: str | None = None,
+    schedule: Any = None,
+    replacement: bool = False,
+    precision: str = "double",
+    monitors: Any = None,
+    records: int = 64,
+    size: int | None = None,
+    progress: bool | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Ensemble:
     """Train every member of `members`, `size` of them at a time; the other options are those of `descents.descend`."""
     import jax
 
@@ -170,20 +258,42 @@ def ensemble(net: Net, data: Dataset, members: Members, *, init: str = "balanced
     if (members.seed < 0).any() or (members.seed >= 2**32).any():
         raise InputError("seeds: give whole numbers from 0 to 4294967295")
     net = _widest(net, members)
-    asked = request(data, method=method, loss=loss, lr=float(members.lr[0]), batch=batch, epochs=epochs, until=until,
-                    replacement=replacement, precision=precision)
+    asked = request(
+        data,
+        method=method,
+        loss=loss,
+        lr=float(members.lr[0]),
+        batch=batch,
+        epochs=epochs,
+        until=until,
+        replacement=replacement,
+        precision=precision,
+    )
     theta0 = initial_weights(net, data.d, members, init)
-    rule = named_schedule(schedule or ("adaptive" if method == "ngd" else "constant"), net, _first(theta0), data)
+    rule = named_schedule(
+        schedule or ("adaptive" if method == "ngd" else "constant"), net, _first(theta0), data
+    )
     if isinstance(rule, Adaptive) and method != "ngd":
         raise InputError(f"schedule adaptive with method {method}; it is defined for ngd")
     plan = asked.plan(net, data.n, rule)
-    size = size or (CPU_BATCH if jax.default_backend() == "cpu" else gpu_batch(net, data, asked, len(members)))
-    options = {**asked.options(), "schedule": getattr(rule, "name", type(rule).__name__), "init": init, "records": records,
-               "size": size}
+    size = size or (
+        CPU_BATCH if jax.default_backend() == "cpu" else gpu_batch(net, data, asked, len(members))
+    )
+    options = {
+        **asked.options(),
+        "schedule": getattr(rule, "name", type(rule).__name__),
+        "init": init,
+        "records": records,
+        "size": size,
+    }
     options.pop("lr")
-    of = fingerprint({**options, "schedule": repr(rule), "net": str(net), "data": data.sha256}, {
-        **theta0, "seed": members.seed, "lr": members.lr})
-    work = _Work(plan, asked, data, members, theta0, watching.monitors(monitors, net), records, size, of, checkpoints)
+    of = fingerprint(
+        {**options, "schedule": repr(rule), "net": str(net), "data": data.sha256},
+        {**theta0, "seed": members.seed, "lr": members.lr},
+    )
+    work = _Work(
+        plan, asked, data, members, theta0, watching.monitors(monitors, net), records, size, of, checkpoints
+    )
     finished = _train_all(work, progress)
     return _collected(net, data, members, theta0, finished, options, work)
 
@@ -259,8 +369,16 @@ class _Work:
             gain = self.plan.net.width / part.width  # type: ignore[attr-defined]
         state = started(self.plan, theta, part.seed, np.log(part.lr), gain, self.asked.dtype)
         dtype, steps = self.asked.dtype, self.asked.steps(self.plan)
-        return Drive(self.plan, state, dict(state.theta), jnp.asarray(self.data.X, dtype), jnp.asarray(self.data.y, dtype),
-                     self.chosen, watching.StepRecorder(steps, self.records), steps)
+        return Drive(
+            self.plan,
+            state,
+            dict(state.theta),
+            jnp.asarray(self.data.X, dtype),
+            jnp.asarray(self.data.y, dtype),
+            self.chosen,
+            watching.StepRecorder(steps, self.records),
+            steps,
+        )
 
     def train(self, index: int, interrupt: Interrupt, report) -> Drive | None:
         """The finished drive of one batch, from where it was left; None if interrupted before the end."""
@@ -282,28 +400,51 @@ def _train_all(work: _Work, progress: bool | None) -> list[Drive | None]:
     label = f"{work.asked.method} × {len(work.members)}"
     with progress_meter(steps * work.batches, label, progress) as meter, deferred_interrupt() as interrupt:
         for index in range(work.batches):
-            finished.append(work.train(index, interrupt, lambda step, note, i=index: meter.to(i * steps + step, note)))
+            finished.append(
+                work.train(index, interrupt, lambda step, note, i=index: meter.to(i * steps + step, note))
+            )
             if interrupt.requested:
                 break
     return finished
 
 
-def _collected(net: Net, data: Dataset, members: Members, theta0, finished: list[Drive | None], options, work: _Work) -> Ensemble:
+def _collected(
+    net: Net, data: Dataset, members: Members, theta0, finished: list[Drive | None], options, work: _Work
+) -> Ensemble:
     """Members of the batches that are done, in order; without the repeats of the last one."""
-    parts = [(work.rows(i)[: max(0, len(members) - i * work.size)], drive) for i, drive in enumerate(finished) if drive is not None]
+    parts = [
+        (work.rows(i)[: max(0, len(members) - i * work.size)], drive)
+        for i, drive in enumerate(finished)
+        if drive is not None
+    ]
     if not parts:
         raise KeyboardInterrupt  # nothing to show yet; what was begun is in the checkpoints
     rows = np.concatenate([r for r, _ in parts])
     join = lambda of: np.concatenate([np.asarray(of(drive))[: len(r)] for r, drive in parts])  # noqa: E731
     history = _histories(parts)
-    halted, step = join(lambda d: d.state.halted), join(lambda d: np.full(len(d.state.halted), int(d.state.step)))
-    outcomes = tuple(Outcome.MAX_STEPS if code == RUNNING and work.asked.until is not None else OUTCOMES[int(code)] for code in halted)
+    halted, step = (
+        join(lambda d: d.state.halted),
+        join(lambda d: np.full(len(d.state.halted), int(d.state.step))),
+    )
+    outcomes = tuple(
+        Outcome.MAX_STEPS if code == RUNNING and work.asked.until is not None else OUTCOMES[int(code)]
+        for code in halted
+    )
     return Ensemble(
-        net=net, data=data, members=members.take(rows), theta0={name: w[rows] for name, w in theta0.items()},
+        net=net,
+        data=data,
+        members=members.take(rows),
+        theta0={name: w[rows] for name, w in theta0.items()},
         theta={name: join(lambda d, n=name: turned(d.state.theta)[n]) for name in theta0},
-        outcomes=outcomes, steps=np.where(halted == RUNNING, step, join(lambda d: d.state.halted_at)),
-        log_time=join(lambda d: d.state.log_time), log_loss=_last_finite(history["log_loss"]), history=history, options=options,
-        complete=len(rows) == len(members), provenance=provenance(data=data.sha256))
+        outcomes=outcomes,
+        steps=np.where(halted == RUNNING, step, join(lambda d: d.state.halted_at)),
+        log_time=join(lambda d: d.state.log_time),
+        log_loss=_last_finite(history["log_loss"]),
+        history=history,
+        options=options,
+        complete=len(rows) == len(members),
+        provenance=provenance(data=data.sha256),
+    )
 
 
 def _last_finite(values: np.ndarray) -> np.ndarray:
@@ -323,6 +464,11 @@ def _histories(parts) -> dict[str, np.ndarray]:
         values = values[:, :members]
         return np.concatenate([values, np.repeat(values[-1:], length - len(values), axis=0)])
 
-    joined = {name: np.concatenate([filled(h[name], len(r)) for h, (r, _) in zip(stacks, parts, strict=True)], axis=1)
-              for name in longest if name != "step"}
+    joined = {
+        name: np.concatenate(
+            [filled(h[name], len(r)) for h, (r, _) in zip(stacks, parts, strict=True)], axis=1
+        )
+        for name in longest
+        if name != "step"
+    }
     return {"step": longest["step"], **joined}

@@ -89,7 +89,11 @@ def _smoothed(view: View):
         return jnp.full((), jnp.nan, view.q.dtype)
     log_total = log_loss(view) + math.log(view.q.shape[0])
     separated = log_total < view.loss.log_value(jnp.zeros((), view.q.dtype))
-    return jnp.where(separated, smoothed_margin(view.net, view.loss, view.theta, jnp.where(separated, log_total, -1.0)), jnp.nan)
+    return jnp.where(
+        separated,
+        smoothed_margin(view.net, view.loss, view.theta, jnp.where(separated, log_total, -1.0)),
+        jnp.nan,
+    )
 
 
 def _matrices(theta) -> list[Any]:
@@ -140,12 +144,19 @@ def _margin_min(view: View):
     return jnp.min(view.q)
 
 
-MONITORS = {m.name: m for m in (
-    Monitor("log_loss", log_loss), Monitor("margin_min", _margin_min),
-    Monitor("normalised_margin", _normalised_margin), Monitor("smoothed_margin", _smoothed),
-    Monitor("stable_rank", _stable_rank), Monitor("balance", _balance),
-    Monitor("pattern_changes", _pattern_changes), Monitor("margins", lambda view: view.q),
-)}
+MONITORS = {
+    m.name: m
+    for m in (
+        Monitor("log_loss", log_loss),
+        Monitor("margin_min", _margin_min),
+        Monitor("normalised_margin", _normalised_margin),
+        Monitor("smoothed_margin", _smoothed),
+        Monitor("stable_rank", _stable_rank),
+        Monitor("balance", _balance),
+        Monitor("pattern_changes", _pattern_changes),
+        Monitor("margins", lambda view: view.q),
+    )
+}
 ALWAYS = ("log_loss", "margin_min", "normalised_margin")
 
 

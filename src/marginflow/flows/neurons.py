@@ -62,11 +62,15 @@ class Census(Record):
     def table(self) -> Table:
         rows = [(k, str(v)) for k, v in self.counts.items()]
         rows += [(f"angle {k}", show(v)) for k, v in self.angle.items()]
-        rows.append(("alignment", f"median {show(self.median_alignment)}, above 0.9: {show(self.fraction_above())}"))
+        rows.append(
+            ("alignment", f"median {show(self.median_alignment)}, above 0.9: {show(self.fraction_above())}")
+        )
         return Table("neurons", ("group", "value"), tuple(rows))
 
 
-def census(theta: Mapping[str, Any], initial: Mapping[str, Any], data: Dataset, directions: Directions) -> Census:
+def census(
+    theta: Mapping[str, Any], initial: Mapping[str, Any], data: Dataset, directions: Directions
+) -> Census:
     # in units of the largest weight: a run that diverged may be near the end of float range
     unit = max(float(np.max(np.abs(theta["W"]))), float(np.max(np.abs(theta["a"]))), np.finfo(float).tiny)
     theta, initial = ({k: np.asarray(t[k], np.float64) / unit for k in ("W", "a")} for t in (theta, initial))
@@ -78,8 +82,10 @@ def census(theta: Mapping[str, Any], initial: Mapping[str, Any], data: Dataset, 
     rest = ~(positive | negative | dead)
     size = lambda t: np.hypot(np.linalg.norm(t["W"], axis=1), np.abs(t["a"]))  # noqa: E731
     vanishing = rest & (size(theta) < size(initial))
-    angle = {"positive": _angle(a[positive] @ W[positive], directions.positive, 1.0),
-             "negative": _angle(a[negative] @ W[negative], directions.negative, -1.0)}
+    angle = {
+        "positive": _angle(a[positive] @ W[positive], directions.positive, 1.0),
+        "negative": _angle(a[negative] @ W[negative], directions.negative, -1.0),
+    }
     alignment = np.full(len(a), np.nan)
     for sign, vector in ((1.0, directions.positive), (-1.0, directions.negative)):
         rows = (np.sign(a) == sign) & ~dead

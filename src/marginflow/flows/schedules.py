@@ -80,7 +80,12 @@ class ChizatOutput:
 
         r = theta["a"].astype(jnp.float64)
         beta = jnp.maximum(state, jnp.linalg.norm(r) / math.sqrt(r.shape[-1]))
-        log_eta = jnp.log(beta) + 0.5 * math.log(2.0) - math.log(self.z_max) - 0.5 * jnp.log1p(jnp.asarray(k, jnp.float64))
+        log_eta = (
+            jnp.log(beta)
+            + 0.5 * math.log(2.0)
+            - math.log(self.z_max)
+            - 0.5 * jnp.log1p(jnp.asarray(k, jnp.float64))
+        )
         return log_eta, beta
 
 
@@ -121,8 +126,12 @@ def schedule(spec, net, theta, data) -> Any:
 def feature_bound(net, theta, data) -> float:
     """‖z‖_∞, z_ij = y_i φ(w_jᵀx_i)."""
     if not hasattr(net, "activation") or "W" not in theta:
-        raise InputError("the schedules of Chizat & Bach are defined for two-layer nets; use constant or inverse-sqrt")
+        raise InputError(
+            "the schedules of Chizat & Bach are defined for two-layer nets; use constant or inverse-sqrt"
+        )
     z_max = float(np.max(np.abs(net.activation(np.asarray(data.X) @ np.asarray(theta["W"]).T))))
     if not z_max > 0:
-        raise InputError("every feature is 0 on the data, so no step size is defined; choose other initial weights")
+        raise InputError(
+            "every feature is 0 on the data, so no step size is defined; choose other initial weights"
+        )
     return z_max

@@ -71,7 +71,9 @@ def data_order(seed, epoch, n: int, batch: int, replacement: bool = False):
     length = -(-n // batch) * batch
     if replacement:
         return jax.random.randint(key, (length,), 0, n, dtype=jnp.int32)
-    rows = _short_permutation(key, n) if n <= SHORT_ORDER else jax.random.permutation(key, n).astype(jnp.int32)
+    rows = (
+        _short_permutation(key, n) if n <= SHORT_ORDER else jax.random.permutation(key, n).astype(jnp.int32)
+    )
     return jnp.concatenate([rows, jnp.full((length - n,), n, jnp.int32)])
 
 
@@ -137,11 +139,16 @@ def _ascent(plan: Plan, theta, gain, X, y, present=None) -> Ascent:
     weight = jnp.exp(log_slopes - top)
     total = jnp.sum(weight)
     (direction,) = pull_back(y * (weight / jnp.where(total > 0, total, 1.0)))
-    return Ascent(direction, top + jnp.log(total) - count, log_sum_exp(log_values) - count, jnp.isfinite(jnp.sum(q)))
+    return Ascent(
+        direction, top + jnp.log(total) - count, log_sum_exp(log_values) - count, jnp.isfinite(jnp.sum(q))
+    )
 
 
 def _moved(theta, direction, scale):
-    return {**theta, **{name: theta[name] + scale.astype(theta[name].dtype) * step for name, step in direction.items()}}
+    return {
+        **theta,
+        **{name: theta[name] + scale.astype(theta[name].dtype) * step for name, step in direction.items()},
+    }
 
 
 def _member_step(plan: Plan, member: State, X, y):
@@ -184,11 +191,13 @@ def _member_step(plan: Plan, member: State, X, y):
     now = member.step + jnp.where(verdict == DIVERGED, 1, 0)
     return member._replace(
         theta={name: jnp.where(moves, theta[name], member.theta[name]) for name in theta},
-        optimiser=optimiser, schedule=schedule_state,
+        optimiser=optimiser,
+        schedule=schedule_state,
         log_lr=jnp.where(moves, log_lr, member.log_lr),
         log_time=jnp.where(moves, jnp.logaddexp(member.log_time, log_step), member.log_time),
         halted=halted,
-        halted_at=jnp.where((member.halted == RUNNING) & ~moves, now, member.halted_at).astype(jnp.int64))
+        halted_at=jnp.where((member.halted == RUNNING) & ~moves, now, member.halted_at).astype(jnp.int64),
+    )
 
 
 def _accepted(plan: Plan, member: State, ascent: Ascent, X, y):
@@ -204,7 +213,7 @@ def _accepted(plan: Plan, member: State, ascent: Ascent, X, y):
     def smoothed(theta, log_loss):
         return watching.smoothed_margin(plan.net, plan.loss, theta, jnp.minimum(log_loss + log_n, at_zero))
 
-    before = smoothed(member.theta, ascent.log_loss) if homogeneous else None
+    before = smoothed(member.theta, ascent.log_loss) if homogeneous else 0.0
 
     def attempt(carry):
         log_step, tries, _, _ = carry
@@ -218,8 +227,10 @@ def _accepted(plan: Plan, member: State, ascent: Ascent, X, y):
         return jnp.where(good, log_step, log_step - math.log(2.0)), tries + 1, good, theta
 
     log_step, _, good, theta = jax.lax.while_loop(
-        lambda carry: (carry[1] < rule.tries) & ~carry[2], attempt,
-        (member.log_lr, jnp.asarray(0), jnp.asarray(False), dict(member.theta)))
+        lambda carry: (carry[1] < rule.tries) & ~carry[2],
+        attempt,
+        (member.log_lr, jnp.asarray(0), jnp.asarray(False), dict(member.theta)),
+    )
     return theta, log_step, log_step + math.log(rule.grow), ~good
 
 
@@ -229,8 +240,8 @@ def _adam():
     return optax.scale_by_adam()
 
 
-_BATCHED = State(step=None, theta=0, optimiser=0, schedule=0, seed=0, order=0, gain=0, log_lr=0, log_time=0,
-                 halted=0, halted_at=0)
+# The axis of the members in every part of the state; the step is shared.
+_MEMBERS: Any = State(None, *[0] * (len(State._fields) - 1))  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=1)
@@ -242,8 +253,13 @@ def programs():
     @functools.partial(jax.jit, static_argnames="plan")
     def advance(plan: Plan, state: State, X, y, stop, record_at) -> State:
         """Steps until `stop`, or until no running member has log t below `record_at`."""
-        step_all = jax.vmap(lambda member: _member_step(plan, member, X, y), in_axes=(_BATCHED,), out_axes=_BATCHED)
-        reorder = jax.vmap(lambda seed, epoch: data_order(seed, epoch, plan.n, plan.batch, plan.replacement), (0, None))
+        step_all = jax.vmap(
+            lambda member: _member_step(plan, member, X, y), in_axes=(_MEMBERS,), out_axes=_MEMBERS
+        )
+        reorder = jax.vmap(
+            lambda seed, epoch: data_order(seed, epoch, plan.n, plan.batch or plan.n, plan.replacement),
+            (0, None),
+        )
 
         def going(state):
             return (state.step < stop) & jnp.any((state.halted == RUNNING) & (state.log_time < record_at))
@@ -251,8 +267,9 @@ def programs():
         def body(state):
             if plan.batch is not None:
                 epoch = state.step // plan.per_epoch
-                order = jax.lax.cond(state.step % plan.per_epoch == 0, lambda: reorder(state.seed, epoch),
-                                     lambda: state.order)
+                order = jax.lax.cond(
+                    state.step % plan.per_epoch == 0, lambda: reorder(state.seed, epoch), lambda: state.order
+                )
                 state = state._replace(order=order)
             return step_all(state)._replace(step=state.step + 1)
 
@@ -262,8 +279,8 @@ def programs():
     def observe(plan: Plan, chosen, theta, gain, initial, previous, X, y):
         def one(theta, gain, initial, previous):
             q = y * _outputs(plan, theta, gain, X)
-            upright = (turned(weights, members=False) for weights in (theta, initial, previous))
-            view = watching.View(plan.net, plan.loss, *upright, q, X, y)
+            now, first, before = (turned(weights, members=False) for weights in (theta, initial, previous))
+            view = watching.View(plan.net, plan.loss, now, first, before, q, X, y)
             return {monitor.name: monitor.measure(view) for monitor in chosen}
 
         return jax.vmap(one)(theta, gain, initial, previous)
@@ -281,10 +298,15 @@ def started(plan: Plan, theta: Mapping[str, Any], seeds, log_lr, gain, dtype) ->
     trained = {name: weights[name] for name in plan.net.trained}
     length = 0 if plan.batch is None else plan.per_epoch * plan.batch
     return State(
-        step=jnp.asarray(0, jnp.int64), theta=weights,
+        step=jnp.asarray(0, jnp.int64),
+        theta=weights,
         optimiser=jax.vmap(_adam().init)(trained) if plan.method == "adam" else (),
         schedule=jax.vmap(plan.schedule.init)(weights),
-        seed=jnp.asarray(seeds, jnp.int64), order=jnp.zeros((members, length), jnp.int32),
-        gain=jnp.asarray(gain, dtype), log_lr=jnp.asarray(log_lr, jnp.float64),
-        log_time=jnp.full((members,), -jnp.inf), halted=jnp.zeros((members,), jnp.int8),
-        halted_at=jnp.zeros((members,), jnp.int64))
+        seed=jnp.asarray(seeds, jnp.int64),
+        order=jnp.zeros((members, length), jnp.int32),
+        gain=jnp.asarray(gain, dtype),
+        log_lr=jnp.asarray(log_lr, jnp.float64),
+        log_time=jnp.full((members,), -jnp.inf),
+        halted=jnp.zeros((members,), jnp.int8),
+        halted_at=jnp.zeros((members,), jnp.int64),
+    )
