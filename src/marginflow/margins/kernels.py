@@ -38,12 +38,27 @@ def kernel(X: np.ndarray, activation: Activation, nodes: int = 64) -> Kernel:
     return Kernel(fine, np.abs(fine - coarse) + 64 * EPS * np.abs(fine), False, f"quadrature:{nodes}")
 
 
-def _angles(X: np.ndarray):
-    """(‖x‖‖x'‖, cos ψ, sin ψ, π - ψ). K is Lipschitz in cos ψ, so ψ near 0 needs no special care."""
+def between(X: np.ndarray, Z: np.ndarray, activation: Activation) -> np.ndarray:
+    """K(x_i, z_j) for two sets of rows, in closed form; an activation without one is refused."""
+    X, Z = np.asarray(X, dtype=np.float64), np.asarray(Z, dtype=np.float64)
+    if activation.leak is not None:
+        return _leaky_values(_angles(X, Z), X.shape[1], activation.leak)
+    if activation.name == "srelu":
+        return _srelu_values(_angles(X, Z), X.shape[1])
+    raise InputError(f"the kernel of '{activation.name}' has no closed form; use relu, leaky:γ, linear or srelu")
+
+
+def _angles(X: np.ndarray, Z: np.ndarray | None = None):
+    """(‖x‖‖z‖, cos ψ, sin ψ, π - ψ), z the rows of Z or of X itself.
+
+    K is Lipschitz in cos ψ, so ψ near 0 needs no special care. A zero row has K = 0 with everything.
+    """
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-    size = np.outer(norms, norms)
-    cosine = np.clip(X @ X.T / size, -1.0, 1.0)
-    np.fill_diagonal(cosine, 1.0)
+    others = norms if Z is None else np.sqrt(np.einsum("ij,ij->i", Z, Z))
+    size = np.outer(norms, others)
+    cosine = np.clip((X @ (X if Z is None else Z).T) / np.where(size > 0, size, 1.0), -1.0, 1.0)
+    if Z is None:
+        np.fill_diagonal(cosine, 1.0)
     psi = np.arccos(cosine)
     return size, cosine, np.sqrt((1 - cosine) * (1 + cosine)), np.pi - psi
 
@@ -54,20 +69,27 @@ def _leaky(X: np.ndarray, leak: float) -> Kernel:
     Error: cos ψ is off by at most (2D+8)u (a dot product and two norms), J(c) = sin ψ + (π-ψ) cos ψ has |J'| <= π and
     J <= π, the library functions and products add less than 16u relative, ‖x‖‖x'‖ another (D+4)u.
     """
-    D = X.shape[1]
-    size, cosine, sine, rest = _angles(X)
+    D, angles = X.shape[1], _angles(X)
+    return Kernel(_leaky_values(angles, D, leak), (4 * D + 40) * EPS / 2 / D * angles[0], True, "closed form")
+
+
+def _leaky_values(angles, D: int, leak: float) -> np.ndarray:
+    size, cosine, sine, rest = angles
     J = sine + rest * cosine
-    values = size * (leak / D * cosine + (1 - leak) ** 2 / (2 * np.pi * D) * J)
-    return Kernel(values, (4 * D + 40) * EPS / 2 / D * size, True, "closed form")
+    return size * (leak / D * cosine + (1 - leak) ** 2 / (2 * np.pi * D) * J)
 
 
 def _srelu(X: np.ndarray) -> Kernel:
     """K = (‖x‖‖x'‖)² J/(2πD(D+2)), J = 3 sin ψ cos ψ + (π-ψ)(1 + 2 cos² ψ), |dJ/dcos ψ| <= 4π, J <= 3π."""
-    D = X.shape[1]
-    size, cosine, sine, rest = _angles(X)
+    D, angles = X.shape[1], _angles(X)
+    error = (14 * D + 140) * EPS / 2 / (2 * D * (D + 2)) * angles[0] ** 2
+    return Kernel(_srelu_values(angles, D), error, True, "closed form")
+
+
+def _srelu_values(angles, D: int) -> np.ndarray:
+    size, cosine, sine, rest = angles
     J = 3 * sine * cosine + rest * (1 + 2 * cosine**2)
-    values = size**2 * J / (2 * np.pi * D * (D + 2))
-    return Kernel(values, (14 * D + 140) * EPS / 2 / (2 * D * (D + 2)) * size**2, True, "closed form")
+    return size**2 * J / (2 * np.pi * D * (D + 2))
 
 
 def _quadrature(X: np.ndarray, activation: Activation, count: int) -> np.ndarray:
