@@ -72,7 +72,7 @@ def show(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= LONG_INTEGER:
         return f"{Decimal(value):.6g}"
     if hasattr(value, "shape") and getattr(value, "ndim", 0):
-        return f"array{tuple(value.shape)}"
+        return f"array{np.shape(value)}"
     if isinstance(value, dict):
         return ", ".join(f"{k} {show(v)}" for k, v in value.items())
     if isinstance(value, tuple | list):
