@@ -119,6 +119,13 @@ def _stable_rank(view: View):
     return jnp.where(top > 0, jnp.sum(matrix**2) / spectrum[-1], 0.0)
 
 
+def _weight_norm(view: View):
+    """‖θ‖ over the trained weights."""
+    import jax.numpy as jnp
+
+    return jnp.exp(log_norm(view.net, view.theta))
+
+
 def _balance(view: View):
     """max_j |a_j² - ‖w_j‖²| relative to max_j ‖(w_j, a_j)‖²: 0 for a balanced two-layer net."""
     import jax.numpy as jnp
@@ -152,6 +159,7 @@ MONITORS = {
         Monitor("normalised_margin", _normalised_margin),
         Monitor("smoothed_margin", _smoothed),
         Monitor("stable_rank", _stable_rank),
+        Monitor("weight_norm", _weight_norm),
         Monitor("balance", _balance),
         Monitor("pattern_changes", _pattern_changes),
         Monitor("margins", lambda view: view.q),
@@ -178,7 +186,7 @@ def alignment(directions, name: str = "alignment") -> Monitor:
 def monitors(chosen, net) -> tuple[Monitor, ...]:
     """The monitors named or given, after those every run carries."""
     if chosen is None:
-        chosen = ("stable_rank",) if len(net.shapes(1)) and _has_matrix(net) else ()
+        chosen = ("stable_rank", "weight_norm") if len(net.shapes(1)) and _has_matrix(net) else ()
     found = [MONITORS[name] for name in ALWAYS]
     for item in chosen:
         if isinstance(item, str):

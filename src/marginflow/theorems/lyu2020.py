@@ -114,7 +114,7 @@ class MarginMaximisation(Theorem):
     def _monotone(evidence: Evidence) -> Claim:
         gamma = smoothed_margins(evidence)
         if gamma is None or np.sum(np.isfinite(gamma)) < 2:
-            note = "needs a run that recorded log_loss and norm_squared (or smoothed_margin) after separation"
+            note = "needs a run that recorded the loss and the weights' norm after separation"
             return Claim("margin_monotone", Status.UNDECIDED, None, MONOTONE, "<=", note)
         gamma = np.asarray(gamma, float)
         gamma = gamma[np.isfinite(gamma)]
@@ -137,8 +137,13 @@ def smoothed_margins(evidence: Evidence) -> np.ndarray | None:
     history = {} if run is None else run.history
     if "smoothed_margin" in history:
         return np.asarray(history["smoothed_margin"], float)
-    if run is None or "norm_squared" not in history:
+    if run is None or not {"norm_squared", "weight_norm"} & set(history):
         return None
+    squared = (
+        history["norm_squared"]
+        if "norm_squared" in history
+        else np.asarray(history["weight_norm"], float) ** 2
+    )
     log_total = np.asarray(history["log_loss"], float)
     if run.loss_reduction == "mean":
         log_total = log_total + np.log(evidence.data.n)
@@ -149,7 +154,7 @@ def smoothed_margins(evidence: Evidence) -> np.ndarray | None:
         rate = np.exp(evidence.loss.log_slope(q) - evidence.loss.log_value(q))
         q = q + (evidence.loss.log_value(q) - log_total) / rate
     assert evidence.net.degree
-    return q / np.asarray(history["norm_squared"], float)[fitted] ** (evidence.net.degree / 2)
+    return q / np.asarray(squared, float)[fitted] ** (evidence.net.degree / 2)
 
 
 theorem = MarginMaximisation()
