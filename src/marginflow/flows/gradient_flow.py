@@ -27,7 +27,7 @@ QUIET_LOG_TIME = 10.0
 QUIET_STEPS = 25  # steps without an event after which the collapsed form pays
 STIFF_MARGIN = 20.0  # margins from which the explicit rule is held back by stability
 LINKED = 0.01  # the early phase ends when a weight of the loss has changed by this fraction
-STATIONARY = 1e-10
+STATIONARY = 1e-8
 
 KINDS = np.array(["cross_on", "cross_off", "enter", "leave"])
 
@@ -90,7 +90,8 @@ def flow(net: Net, theta: Mapping[str, Any], data: Dataset, *, until: Any = "lim
     if mode == "adaptive":
         from marginflow.flows.adaptive import adaptive
 
-        return adaptive(net, start, data, chosen, goal, rtol=rtol, max_steps=max_steps, records=records, options=asked)
+        return adaptive(net, start, data, chosen, goal, rtol=rtol, max_steps=max_steps, records=records, options=asked,
+                        limit_log_time=LIMIT_LOG_TIME)
     return _Exact(net, start, data, chosen, goal, rtol, max_steps, records, paths, asked).run()
 
 
@@ -215,16 +216,20 @@ class _Exact:
         return self.absorbing and bool(settled(self.problem, self.state).all())
 
     def _stationary(self, look, V) -> bool:
-        """No neuron of weight moves in the clock s, and none that is small grows."""
-        state, x = self.state, float(self.problem.norms.max())
-        size2 = (state.W**2).sum(axis=1) + (state.a**2 if self.problem.both else 0)
-        if not size2.any() or not np.abs(V).any():
+        state = self.state
+        if not (np.abs(state.a) @ np.abs(V).sum(axis=1)) > 0 and not np.einsum("pr,pr->p", state.W, V).any():
             return True
-        if _climb(self.problem, state, V) > self.problem.gain * STATIONARY**2 * x * x * size2.sum():
-            return False
         along = np.einsum("pr,pr->p", state.W, V) * np.sign(state.a)
-        growth = along / np.maximum(np.linalg.norm(state.W, axis=1), 1e-300)
-        return bool(growth.max() <= 1e-6 * x)
+        growth = along / np.maximum(np.linalg.norm(state.W, axis=1), 1e-300) if self.problem.both else np.zeros(1)
+        return self._still(state.s, _climb(self.problem, state, V), float(growth.max()))
+
+    def _still(self, s: float, climb: float, growth: float) -> bool:
+        """Going on for as long again at the present rates would not change log L by STATIONARY, nor a neuron by more than e.
+
+        Where the loss goes to 0, -log L grows ever faster in s; on a plateau of small weights neurons grow like e^(cs).
+        """
+        span = max(s, 100.0 / float(self.problem.norms.max()))
+        return climb * span <= STATIONARY and growth * span <= 1
 
     def _stuck(self, look) -> str:
         on = (self.state.slopes > 0).any()
@@ -245,11 +250,17 @@ class _Exact:
         stop_time = self.goal.value if self.goal.kind == "log_time" else math.inf
         stop_loss = self.goal.value if self.goal.kind == "log_loss" else -math.inf
 
+        stuck = False
+
         def each(late) -> bool:
+            nonlocal stuck
             self.late = late
+            G, climb = late.system.climb(late.x)
+            growth = max(float(p.e @ v) for p, v in zip(late.points(), late.system.fields(late.x), strict=True))
+            stuck = self._still(late.s, climb, growth if self.problem.both else 0.0)
             self._observe(late.look())
             meter.advance(1, f"log t {late.log_time:.4g}")
-            return self._enough(late, certain)
+            return stuck or self._enough(late, certain)
 
         while True:
             got = late_phase.stretch(self.late, self.rtol, log_time=stop_time, log_loss=stop_loss, watch=not certain,
@@ -266,7 +277,7 @@ class _Exact:
                     return Outcome.CONVERGED, self._stuck(got.late.look())
             elif got.reason in ("target", "stop"):
                 self._observe(self.late.look(), force=True)
-                return Outcome.CONVERGED, ""
+                return Outcome.CONVERGED, self._stuck(self.late.look()) if stuck else ""
             elif got.reason == "steps":
                 return Outcome.MAX_STEPS, f"{self.steps} steps taken before the target; raise max_steps"
             elif got.reason == "failed":

@@ -16,8 +16,9 @@ from marginflow.flows.coupled import State, assembled, imbalance
 from marginflow.flows.piecewise import SIDE, Problem, Weighing, rooms
 
 GROWTH = math.log(10.0)
-STIFF = 5.0  # margin from which the stiff solver is used
-FINER = 1e-3
+STIFF = 10.0  # output from which the stiff solver is used
+EXPLICIT_STEPS = 300  # or after this many explicit steps in one stretch
+FINER = 1e-3  # tolerance of the explicit rule, relative to that of the stiff one
 ROOT_BISECTIONS = 50
 
 
@@ -32,6 +33,7 @@ class Late:
     s: float
     log_time: float
     start_gap: float = 0.0  # imbalance when the groups were formed
+    stiff: bool = False
 
     def points(self) -> list[collapsed.Point]:
         return self.system.points(self.x)
@@ -125,17 +127,18 @@ def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: fl
         G, g = G1, g1
         if each(late):
             return Stretch(late, "stop", steps, [])
-        if late.x[-1] >= system.log_A0 + GROWTH:
-            return Stretch(rebased(late), "grown", steps, [])
+        stiff = late.stiff or steps >= EXPLICIT_STEPS or float(np.abs(late.look().f).max()) > STIFF
+        if stiff != late.stiff or late.x[-1] >= system.log_A0 + GROWTH:
+            return Stretch(dataclasses.replace(rebased(late), stiff=stiff), "grown", steps, [])
     return Stretch(late, "steps", steps, [])
 
 
 def _solver(late: Late, rtol: float, s_end: float):
-    """SciPy's BDF once margins are large, an explicit rule of order 8 before: equally quick there and far more exact."""
+    """SciPy's BDF once outputs are large, an explicit rule of order 8 before: as quick there and far more exact."""
     from scipy.integrate import BDF, DOP853
 
     system = late.system
-    if late.look().margin(system.problem) < STIFF:
+    if not late.stiff:
         fine = max(rtol * FINER, 1e-13)
         return DOP853(system.rate, late.s, late.x, s_end, rtol=fine, atol=system.tolerances(fine))
     return BDF(system.rate, late.s, late.x, s_end, rtol=rtol, atol=system.tolerances(rtol), jac=system.jacobian)
