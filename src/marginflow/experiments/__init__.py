@@ -6,7 +6,9 @@ from typing import Any
 from marginflow._core.errors import unknown_name
 
 # name -> (module in `figures`, class). Modules are imported when an experiment is asked for.
-FIGURES: dict[str, tuple[str, str]] = {}
+FIGURES: dict[str, tuple[str, str]] = {
+    "phuong2021_fig1": ("phuong2021_fig1", "Figure1"),
+}
 
 
 def experiment(name: str) -> Any:

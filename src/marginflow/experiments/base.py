@@ -178,7 +178,7 @@ def reproduce(experiment: Experiment, out: str | Path = "figures") -> Reproducti
         "provenance": json.dumps(jsonable(provenance())),
     }
     data_path = folder / f"{experiment.name}.nc"
-    result.to_netcdf(data_path, engine="h5netcdf")
+    result.to_netcdf(data_path, engine="scipy")
     with style.drawing():
         pictures = style.save(experiment.draw(result), folder / experiment.name)
     paths = (str(data_path), *pictures, str(folder / f"{experiment.name}.json"))

@@ -37,8 +37,14 @@ class Demo(Record):
         limit, foresight = self.run.limit, self.predictions["phuong2021.theorem1"]
         predicted = foresight.prediction["normalised_margin"] if foresight.prediction else None
         rows = (
-            ("predicted normalised margin, without training", f"{predicted:.12g}" if predicted else foresight.message),
-            ("gradient flow, normalised margin at t = infinity", f"{limit.normalised_margin:.12g}" if limit else "-"),
+            (
+                "predicted normalised margin, without training",
+                f"{predicted:.12g}" if predicted else foresight.message,
+            ),
+            (
+                "gradient flow, normalised margin at t = infinity",
+                f"{limit.normalised_margin:.12g}" if limit else "-",
+            ),
             ("neurons at the end", show(self.run.extra.get("neurons", {}))),
             ("events", show(self.run.summary()["events"])),
         )
@@ -47,7 +53,10 @@ class Demo(Record):
             ("in words", self.headline),
             ("report", self.report),
             ("figures", ", ".join(self.figures)),
-            ("seconds", ", ".join([f"{self.seconds:.1f}", *(f"{k} {v:.1f}" for k, v in self.stages.items())])),
+            (
+                "seconds",
+                ", ".join([f"{self.seconds:.1f}", *(f"{k} {v:.1f}" for k, v in self.stages.items())]),
+            ),
         )
         return [
             *self.checks.tables(),
