@@ -7,7 +7,7 @@ import numpy as np
 
 from marginflow._core.errors import InputError, unknown_name
 from marginflow.experiments.base import Experiment, Number
-from marginflow.experiments.minibatch import Examples, Recipe, accuracy, epochs_and_fractions, train
+from marginflow.experiments.minibatch import Course, Examples, Recipe, accuracy, epochs_and_fractions, train
 from marginflow.experiments.trained import kept_trainings
 
 WITHIN_FIRST = 8  # records inside the first epoch, where a small net loses its rank
@@ -65,7 +65,10 @@ class Cifar10StableRank(Experiment):
     def measure(self) -> Any:
         import xarray
 
-        courses = [[self._course(scale, self.seed + k) for scale in self.scales] for k in range(self.seeds)]
+        whole, test = self._examples()
+        courses = [
+            [self._course(whole, test, scale, self.seed + k) for scale in self.scales] for k in range(self.seeds)
+        ]
         first = courses[0][0]
         names = ("stable_rank", "train_accuracy", "test_accuracy")
         values = {v: np.array([[c.records[v] for c in row] for row in courses], np.float64) for v in names}
@@ -79,15 +82,19 @@ class Cifar10StableRank(Experiment):
             },
         )
 
-    def _course(self, scale: float, seed: int):
+    def _examples(self) -> tuple[Examples, Examples]:
+        """(training images, the test images that are looked at), seen alike."""
         from marginflow.data.images import cifar10_images
+
+        files, tests = cifar10_images("train"), cifar10_images("test")
+        pixels = _rows(files)
+        whole = Examples(pixels, files.labels.astype(np.int32), *VIEWS[self.inputs](pixels))
+        test = dataclasses.replace(whole, X=_rows(tests), labels=tests.labels.astype(np.int32))
+        return whole.first(self.n), test.first(self.evaluated)
+
+    def _course(self, whole: Examples, test: Examples, scale: float, seed: int) -> Course:
         from marginflow.nets import TwoLayer, inits
 
-        files = cifar10_images("train")
-        pixels, labels = _rows(files), files.labels.astype(np.int32)
-        whole = Examples(pixels, labels, *VIEWS[self.inputs](pixels)).first(self.n)
-        files = cifar10_images("test")
-        test = dataclasses.replace(whole, X=_rows(files), labels=files.labels.astype(np.int32)).first(self.evaluated)
         seen = whole.first(self.evaluated)
         net = TwoLayer(self.width, outputs=10)
         recipe = Recipe("cross-entropy", "sgd", self.lr, self.batch, self.epochs, seed)
@@ -101,7 +108,7 @@ class Cifar10StableRank(Experiment):
 
         return train(
             net,
-            inits.init(self.init, net, pixels.shape[1], scale, seed),
+            inits.init(self.init, net, whole.X.shape[1], scale, seed),
             whole,
             recipe,
             record_at=epochs_and_fractions(recipe, len(whole), WITHIN_FIRST),
@@ -114,7 +121,7 @@ class Cifar10StableRank(Experiment):
         rank = result.stable_rank.mean("seed")
         default, smallest = max(self.scales), min(self.scales)
         least = rank.sel(scale=smallest).min()
-        later = rank.sel(scale=smallest).isel(step=slice(int(rank.sel(scale=smallest).argmin()), None))
+        later = rank.sel(scale=smallest).isel(step=slice(int(rank.sel(scale=smallest).argmin("step")), None))
         gap = (result.train_accuracy - result.test_accuracy).mean("seed").sel(scale=smallest)
         passed = later.step[later.values > 10]
         before = later.where(later <= 10).dropna("step").step
