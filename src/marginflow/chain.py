@@ -1,11 +1,13 @@
 """From a run, a figure or a sweep to a page: verify, portray, draw."""
 
+import dataclasses
 import os
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from marginflow._core.errors import InputError
+from marginflow._core.record import Record, Table
 from marginflow.portrait import Portrait, of_run
 from marginflow.runs import Run
 from marginflow.verify import Verdicts, verify
@@ -23,10 +25,32 @@ def report(
     return write(page_of(what, verdicts), path)
 
 
+@dataclasses.dataclass(frozen=True)
+class Reported(Record):
+    """A page that was written; `verdict` is the one at its top, None where there is none."""
+
+    report: str
+    verdict: str | None
+    headline: str
+
+    @classmethod
+    def of(cls, what: str | os.PathLike, path: str | os.PathLike | None = None) -> Self:
+        """Write the page of what is at `what`; beside it unless a path is given."""
+        from marginflow.report.page import write
+
+        page, source = page_of(what), Path(what)
+        default = source / "report.html" if source.is_dir() else source.with_suffix(".html")
+        return cls(write(page, default if path is None else path), page.status or None, page.headline)
+
+    def table(self) -> Table:
+        rows = (("verdict", self.verdict or "-"), ("in words", self.headline), ("report", self.report))
+        return Table("report", ("what", "value"), rows)
+
+
 def page_of(what: Run | str | os.PathLike, verdicts: Verdicts | None = None) -> Any:
     """The page of anything that has one."""
     from marginflow import store
-    from marginflow.report import figure_page, run_page, sweep_page
+    from marginflow.report import figure_page, sweep_page
 
     if isinstance(what, Run):
         return _page_of_run(what, verdicts)

@@ -1,12 +1,17 @@
-"""Progress on standard error: nothing for the first two seconds, then a bar with ETA, only on a terminal."""
+"""Progress on standard error: nothing for the first two seconds, then a bar with ETA, only on a terminal.
+
+Work inside other work draws nothing: the outermost bar is the one that knows when all is done.
+"""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 DELAY_SECONDS = 2.0
+_INSIDE: ContextVar[bool] = ContextVar("inside another progress", default=False)
 
 
 class Meter:
@@ -61,8 +66,10 @@ def _bar(label: str, total: float | None) -> tuple[Any, Any]:
 
 @contextmanager
 def progress(total: float | None, label: str, enabled: bool | None = None) -> Iterator[Meter]:
-    meter = Meter(total, label, enabled)
+    meter = Meter(total, label, False if _INSIDE.get() else enabled)
+    token = _INSIDE.set(True)
     try:
         yield meter
     finally:
+        _INSIDE.reset(token)
         meter.close()

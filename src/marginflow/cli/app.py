@@ -14,7 +14,20 @@ import typer
 
 from marginflow._core.errors import InputError
 
-COMMANDS = ("demo", "info", "check", "margin", "extremal", "basins", "predict", "train", "verify", "reproduce")
+COMMANDS = (
+    "demo",
+    "info",
+    "check",
+    "margin",
+    "extremal",
+    "basins",
+    "predict",
+    "train",
+    "verify",
+    "reproduce",
+    "sweep",
+    "report",
+)
 
 app = typer.Typer(
     name="marginflow",

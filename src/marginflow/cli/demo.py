@@ -8,7 +8,9 @@ from marginflow.cli.common import Json, Seed, Strict
 
 
 def demo(
-    out: Annotated[str, typer.Option("--out", help="Folder for the report, the figures and the run.")] = "demo-out",
+    out: Annotated[
+        str, typer.Option("--out", help="Folder for the report, the figures and the run.")
+    ] = "demo-out",
     seed: Seed = 0,
     json: Json = False,
     strict: Strict = False,

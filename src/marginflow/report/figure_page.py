@@ -38,7 +38,9 @@ def figure_page(path: str | Path) -> Page:
         )
         for name, n in numbers.items()
     )
-    table = Table("Ours beside the paper's", ("number", "ours", "paper", "band", "status", "why this band"), rows)
+    table = Table(
+        "Ours beside the paper's", ("number", "ours", "paper", "band", "status", "why this band"), rows
+    )
     pictures = [
         Picture(made["title"], str(source.with_name(Path(f).name)))
         for f in made["files"]
@@ -48,7 +50,9 @@ def figure_page(path: str | Path) -> Page:
     sections = [
         Section("Numbers", note, [table]),
         Section("Figure", figures=pictures),
-        Section("Repeat it", tables=_repeat_tables(made, parameters), code=command(made["figure"], parameters)),
+        Section(
+            "Repeat it", tables=_repeat_tables(made, parameters), code=command(made["figure"], parameters)
+        ),
     ]
     return Page(str(made["figure"]), str(made.get("status", "")), headline, sections)
 
@@ -64,7 +68,10 @@ def command(figure: str, parameters: dict[str, Any]) -> str:
 
 def _repeat_tables(made: dict[str, Any], parameters: dict[str, Any]) -> list[Table]:
     rows = (*((k, show(v)) for k, v in parameters.items()), ("seconds", show(made.get("seconds"))))
-    return [Table("Parameters", ("name", "value"), rows), Table("Files", ("path",), tuple((f,) for f in made["files"]))]
+    return [
+        Table("Parameters", ("name", "value"), rows),
+        Table("Files", ("path",), tuple((f,) for f in made["files"])),
+    ]
 
 
 def _json_path(path: Path) -> Path | None:

@@ -90,6 +90,7 @@ def write(page: Page, path) -> str:
 
 def render(page: Page) -> str:
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS),
@@ -103,9 +104,9 @@ def render(page: Page) -> str:
     return environment.get_template("page.html").render(
         page=page,
         charts=charts,
-        data=jinja2.utils.markupsafe.Markup(data),
-        css=jinja2.utils.markupsafe.Markup((ASSETS / "page.css").read_text()),
-        script=jinja2.utils.markupsafe.Markup((ASSETS / "page.js").read_text()),
+        data=Markup(data),
+        css=Markup((ASSETS / "page.css").read_text()),
+        script=Markup((ASSETS / "page.js").read_text()),
     )
 
 

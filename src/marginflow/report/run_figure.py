@@ -17,10 +17,12 @@ def run_figure(run: Any, portrait: Any | None, limits: dict[str, float]) -> Any:
         panels += [lambda ax: _neurons(ax, portrait), lambda ax: _singular_values(ax, portrait)]
     if late.sum() > 1:
         panels += [
-            lambda ax, n=name, title=title, log_y=log_y: _history(ax, run, n, title, late, log_y, limits.get(n))
+            lambda ax, n=name, title=title, log_y=log_y: _history(
+                ax, run, n, title, late, log_y, limits.get(n)
+            )
             for name, title, log_y in (
                 ("normalised_margin", "normalised margin", False),
-                ("angle", "angle to the max-margin direction", True),
+                ("angle", "angle to w₊, w₋ (rad)", True),
             )
             if series_of(run.history, name, late)
         ]
@@ -33,6 +35,7 @@ def run_figure(run: Any, portrait: Any | None, limits: dict[str, float]) -> Any:
 def _neurons(ax, portrait) -> None:
     known = portrait.directions if np.any(portrait.directions) else None
     plots.neurons(ax, portrait.coordinates, portrait.sign, known)
+    ax.margins(0.12)
     ax.set_title("neurons at the end")
 
 
@@ -50,5 +53,5 @@ def _history(ax, run, name: str, title: str, late, log_y: bool, predicted: float
     if predicted is not None:
         plots.level(ax, predicted, "predicted")
     ax.set(xscale="log", yscale="log" if log_y else "linear", xlabel="log t", ylabel=title)
-    ax.set_title(f"{title} against log t" if len(title) < 20 else "angle against log t")
+    ax.set_title(f"{title.partition(' to ')[0]} against log t")
     ax.legend(loc="best")

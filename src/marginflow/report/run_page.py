@@ -11,28 +11,39 @@ from marginflow.report.page import Chart, Page, Scatter, Section
 def run_page(run: Any, verdicts: Any, portrait: Any | None, command: str, limits: dict[str, float]) -> Page:
     """`limits`: predicted values by history name, drawn as dashed levels. All science happened before."""
     status, headline = headline_of(verdicts)
+    ordered = sorted(verdicts.verdicts, key=lambda v: v is not headliner(verdicts))
+    theorems = [
+        Section(f"{v.theorem}: {v.status.value}", [v.summary], [assumptions_table(v), claims_table(v)])
+        for v in ordered
+    ]
     sections = [
-        Section("Verdicts", figures=(), tables=verdicts.tables()[:1]),
-        *(
-            Section(f"{v.theorem}: {v.status.value}", [v.summary], [assumptions_table(v), claims_table(v)])
-            for v in verdicts.verdicts
-        ),
+        Section("Verdicts", tables=verdicts.tables()[:1]),
+        *theorems[:1],
+        Section("The network", figures=figures_of(run, portrait, limits)),
+        *theorems[1:],
     ]
     if verdicts.unity is not None:
         sections.append(Section("Three papers, one number", tables=[verdicts.unity.table()]))
-    sections.append(Section("The network", figures=figures_of(run, portrait, limits)))
     sections.append(Section("The run", tables=[run.data.table(), run.table()]))
     sections.append(Section("Repeat it", tables=[provenance_table(run)], code=command))
     return Page(f"{run.method} on {run.data.name}", status, headline, sections)
 
 
-def headline_of(verdicts: Any) -> tuple[str, str]:
-    """The verdict that says most about the limit: the first theorem that predicts a network, else the first of all."""
-    if not verdicts.verdicts:
-        return "undecided", "No theorem in the library speaks about this net."
-    order = ("phuong2021.theorem1", "frei2022.flow", "chizat2020.f2", "soudry2018", "ji2019", "lyu2020")
+# A theorem that predicts a network says most about a run; then those that predict a direction.
+ORDER = ("phuong2021.theorem1", "frei2022.flow", "chizat2020.f2", "soudry2018", "ji2019", "lyu2020")
+
+
+def headliner(verdicts: Any) -> Any | None:
+    """The verdict that says most about the limit."""
     by_key = {v.theorem: v for v in verdicts.verdicts}
-    chosen = next((by_key[k] for k in order if k in by_key), verdicts.verdicts[0])
+    return next((by_key[k] for k in ORDER if k in by_key), next(iter(verdicts.verdicts), None))
+
+
+def headline_of(verdicts: Any) -> tuple[str, str]:
+    """Status and words of the verdict that stands at the top."""
+    chosen = headliner(verdicts)
+    if chosen is None:
+        return "undecided", "No theorem in the library speaks about this net."
     return chosen.status.value, chosen.summary
 
 

@@ -6,6 +6,7 @@ ones triangles down.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 POSITIVE = "#D55E00"
 NEGATIVE = "#0072B2"
@@ -50,7 +51,8 @@ def drawing() -> Iterator:
     import matplotlib
     from cycler import cycler
 
-    with matplotlib.rc_context({**RC, "axes.prop_cycle": cycler(color=CYCLE)}):
+    settings: Any = {**RC, "axes.prop_cycle": cycler(color=CYCLE)}
+    with matplotlib.rc_context(settings):
         yield matplotlib
 
 

@@ -28,7 +28,7 @@ CONNECT_SECONDS = 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sweep(Record):
-    """done and failed: cells with results, and cells with an error or a run that diverged; resumed: of an earlier call."""
+    """done: cells with results. failed: with an error, or a run that diverged. resumed: those of an earlier call."""
 
     out: str
     cells: int

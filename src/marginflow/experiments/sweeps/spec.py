@@ -24,6 +24,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import string
 import tomllib
 import zlib
@@ -90,7 +91,7 @@ class Spec:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(path: str | Path) -> Spec:
+def read(path: str | os.PathLike) -> Spec:
     """The spec in a TOML file."""
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@
   const short = (v) => {
     if (v === 0) return "0";
     const size = Math.abs(v);
-    return size >= 1e5 || size < 1e-3 ? v.toExponential(0).replace("e+", "e") : String(+v.toPrecision(4));
+    return size >= 1e5 || size < 1e-3 ? (+v.toPrecision(3)).toExponential().replace("e+", "e") : String(+v.toPrecision(4));
   };
 
   function axis(low, high, log) {
@@ -24,6 +24,7 @@
       const step = Math.max(1, Math.ceil((last - first) / 6));
       const ticks = [];
       for (let k = first; k <= last; k += step) ticks.push(10 ** k);
+      if (high / low < 100) for (let k = first; k <= last; k++) ticks.push(2 * 10 ** k, 5 * 10 ** k);
       return { map: (v) => (Math.log10(v) - Math.log10(low)) / (Math.log10(high) - Math.log10(low) || 1), ticks: ticks.filter((t) => t >= low && t <= high) };
     }
     const span = high - low || Math.abs(high) || 1;
@@ -110,7 +111,7 @@
     const longest = Math.max(...chart.coordinates.map(length), 1e-300);
     const still = chart.coordinates.map((c) => [c[0] / longest, c[1] / longest]);
     const edge = { map: (v) => (v + 1.2) / 2.4, ticks: [-1, -0.5, 0, 0.5, 1] };
-    const { svg, px, py } = frame(box, edge, edge, ["first singular direction", "second singular direction"]);
+    const { svg, px, py } = frame(box, edge, edge, ["first singular direction (longest neuron = 1)", "second singular direction"]);
     chart.directions.forEach((d, k) => {
       const size = length(d);
       if (!size) return;

@@ -1,0 +1,46 @@
+"""marginflow sweep: a grid of runs that survives being killed."""
+
+from typing import Annotated
+
+import typer
+
+from marginflow.cli.common import Json
+
+
+def sweep(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC.toml", help="What to run: options, [grid], [random], [[list]].")
+    ],
+    out: Annotated[
+        str, typer.Option("--out", help="Folder for the results; the same folder goes on.", metavar="DIR")
+    ],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster", help="Address of a dask scheduler, e.g. tcp://host:8786.", metavar="ADDRESS"
+        ),
+    ] = "",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Processes on this machine (default: this one).", metavar="N"),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Compute failed cells again.")] = False,
+    json: Json = False,
+) -> None:
+    """Train every cell of SPEC. The same command with the same --out continues a sweep that was interrupted."""
+    from marginflow.cli.common import emit
+    from marginflow.experiments.sweeps import sweep as run
+
+    try:
+        result = run(spec, out, cluster=cluster or None, workers=workers, retry=retry)
+    except KeyboardInterrupt:
+        import shlex
+        import sys
+
+        command = shlex.join(["marginflow", *sys.argv[1:]])
+        print(
+            f"marginflow: interrupted; done cells are kept in {out}; to go on, repeat: {command}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
+    emit(result, json)
