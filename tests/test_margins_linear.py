@@ -274,6 +274,25 @@ def test_zero_in_the_hull_of_a_single_class():
     assert mf.margins.negative(data).separable
 
 
+def test_a_contradiction_is_called_by_its_name():
+    """z_i = -z_j has two readings; a bias leaves only one of them."""
+    equal = mf.Dataset([[1.0, 2], [0, 1], [1, 2]], [1, 1, -1])
+    opposite = mf.Dataset([[1.0, 2], [2, -1], [-1, -2]], [1, -1, 1])
+    for data, bias, words in (
+        (equal, False, "equal points with different labels"),
+        (equal, True, "equal points with different labels"),
+        (opposite, False, "opposite points with the same label"),
+    ):
+        m = mf.margins.linear(data, bias=bias)
+        assert m.contradictory == (0, 2)
+        assert m.message.startswith(f"rows 0 and 2 are {words}")
+        if not bias:
+            witness = mf.check(data).conditions["linear_separability"].witness
+            assert (witness["kind"], witness["rows"]) == (words, [0, 2])
+    assert mf.margins.linear(opposite, bias=True).contradictory is None
+    assert "opposite points with the same label" in mf.margins.positive(opposite).message
+
+
 @pytest.mark.parametrize("d", [12, 90])
 def test_not_separable_is_proved_exactly_or_by_enclosure(d):
     rng = np.random.default_rng(d)

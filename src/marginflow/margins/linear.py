@@ -103,7 +103,7 @@ def _not_separable(rows: SignedRows, kind: str, n: int, answer: Answer) -> Margi
             kind,
             n,
             dict.fromkeys(pair, 0.5),
-            f"rows {i} and {j} contradict each other",
+            _opposed(rows, pair, i, j),
             answer.steps,
             (i, j),
         )
@@ -137,6 +137,13 @@ def _not_separable(rows: SignedRows, kind: str, n: int, answer: Answer) -> Margi
         rows.bias,
         steps=answer.steps,
     )
+
+
+def _opposed(rows: SignedRows, pair: tuple[int, int], i: int, j: int) -> str:
+    """In words, z_i = -z_j: signs that differ mean equal points, equal signs opposite points of one label."""
+    if rows.sign[pair[0]] != rows.sign[pair[1]]:
+        return f"rows {i} and {j} are equal points with different labels: nothing separates them"
+    return f"rows {i} and {j} are opposite points with the same label: no hyperplane through the origin separates them"
 
 
 def _zero_margin(rows, kind, n, weights: dict[int, float], message, steps=0, pair=None) -> Margin:
