@@ -142,6 +142,33 @@ class TestRates:
             r = r + 20 / (16 * z * np.sqrt(t + 1)) * 2 / 20 * r * (p @ Z)
         assert run.history["best_margin"][-1] == pytest.approx(best, rel=1e-12)
 
+    def test_output_against_plain_numpy(self):
+        data = problem(0)
+        net = mf.TwoLayer(20, train="output")
+        theta = mf.inits.balanced(net, data.d, 1.0, key=1)
+        run = rate_run(net, theta, data, kind="output", steps=200)
+        Z, _ = unit_features(Evidence(net, theta, data))
+        r, beta, z, best = np.zeros(20), 1.0, np.abs(Z).max(), -np.inf
+        for t in range(200):
+            a = r / 20
+            beta = max(beta, np.sqrt(20) * np.linalg.norm(a))
+            best = max(best, (Z @ a).min() / beta)
+            p = np.exp(-(Z @ a))
+            p /= p.sum()
+            r = r + beta * np.sqrt(2) / (z * np.sqrt(t + 1)) * (p @ Z)
+        assert run.history["best_margin"][-1] == pytest.approx(best, rel=1e-12, abs=1e-14)
+
+    @pytest.mark.parametrize("kind", ["both", "output"])
+    def test_long_runs_stay_finite_where_beta_overflows(self, kind):
+        data = mf.data.phuong2021(n=12, d=3, seed=0)
+        net = mf.TwoLayer(32)
+        run = rate_run(net, mf.inits.balanced(net, 3, 1.0, key=0), data, kind=kind, steps=300_000)
+        assert all(np.isfinite(v).all() for v in run.history.values())
+        assert all(np.isfinite(v).all() for v in run.theta.values())
+        verdict = only(run, f"chizat2020.rate_{kind}")
+        assert verdict.status is Status.HOLDS
+        assert run.history["log_beta"][-1] > 20
+
     def test_a_false_constant_is_crossed(self, monkeypatch):
         data = problem(0)
         net = mf.TwoLayer(64)

@@ -35,7 +35,7 @@ def rate_run(
 ) -> Run:
     """Run one of the two dynamics from the directions (and, for "both", output signs) in theta.
 
-    history: step t, best_margin = max_{s<t} min_i z_iᵀā(s), beta, soft_min_B = (√t/4) Σ η/β / Σ η (both only).
+    history: step t, best_margin = max_{s<t} min_i z_iᵀā(s), log_beta, soft_min_B = (√t/4) Σ η/β / Σ η (both only).
     """
     if kind not in ("both", "output"):
         raise InputError(f"rate '{kind}'; choose both or output")
@@ -90,17 +90,18 @@ def _both(Z: np.ndarray, steps: int):
         share = jnp.exp(2 * log_r - log_mass)
         beta = jnp.minimum(jnp.exp(log_mass - jnp.log(m)), HUGE)
         margins = Z @ share
-        p = jax.nn.softmax(-beta * (margins - margins.min()))
+        excess = -beta * (margins - margins.min())
+        p = jax.nn.softmax(excess)
         eta = 1 / (16 * z_max * jnp.sqrt(s + 1.0))
         best = jnp.maximum(best, margins.min())
         eta_sum, error_sum = eta_sum + eta, error_sum + eta / beta
         b = jnp.sqrt(s + 1.0) / 4 * error_sum / eta_sum
-        log_loss = jax.nn.logsumexp(-beta * margins) - jnp.log(n)
+        log_loss = jax.nn.logsumexp(excess) - beta * margins.min() - jnp.log(n)  # excess <= 0: no cancellation
         log_r = log_r + jnp.log1p(2 * eta * (p @ Z))
         out = {
             "best_margin": best,
             "margin_min": margins.min(),
-            "beta": beta,
+            "log_beta": log_mass - jnp.log(m),
             "soft_min_B": b,
             "log_loss": log_loss,
         }
@@ -114,6 +115,7 @@ def _both(Z: np.ndarray, steps: int):
 
 
 def _output(Z: np.ndarray, steps: int):
+    """In ā = a/β and log β: the step is β times a bounded vector, so β grows like a product and would overflow."""
     import jax
     import jax.numpy as jnp
 
@@ -122,17 +124,18 @@ def _output(Z: np.ndarray, steps: int):
     Z = jnp.asarray(Z)
 
     def step(state, s):
-        r, beta, best = state
-        a = r / m
-        beta = jnp.maximum(beta, jnp.sqrt(m) * jnp.linalg.norm(a))
-        q = Z @ a
-        p = jax.nn.softmax(-q)
-        eta = beta * jnp.sqrt(2.0) / (z_max * jnp.sqrt(s + 1.0))
-        best = jnp.maximum(best, q.min() / beta)
-        log_loss = jax.nn.logsumexp(-q) - jnp.log(n)
-        out = {"best_margin": best, "margin_min": q.min() / beta, "beta": beta, "log_loss": log_loss}
-        return (r + eta * (p @ Z), beta, best), out
+        a_bar, log_beta, best = state
+        beta = jnp.minimum(jnp.exp(log_beta), HUGE)
+        margins = Z @ a_bar
+        excess = -beta * (margins - margins.min())
+        p = jax.nn.softmax(excess)
+        best = jnp.maximum(best, margins.min())
+        log_loss = jax.nn.logsumexp(excess) - beta * margins.min() - jnp.log(n)  # excess <= 0: no cancellation
+        moved = a_bar + jnp.sqrt(2.0) / (z_max * jnp.sqrt(s + 1.0)) * (p @ Z) / m
+        growth = jnp.maximum(1.0, jnp.sqrt(m) * jnp.linalg.norm(moved))
+        out = {"best_margin": best, "margin_min": margins.min(), "log_beta": log_beta, "log_loss": log_loss}
+        return (moved / growth, log_beta + jnp.log(growth), best), out
 
-    start = (jnp.zeros(m), jnp.ones(()), -jnp.inf)
-    (r, beta, _), series = jax.jit(lambda: jax.lax.scan(step, start, jnp.arange(steps, dtype=jnp.float64)))()
-    return r / m / beta, jax.device_get(series)
+    start = (jnp.zeros(m), jnp.zeros(()), -jnp.inf)
+    (a_bar, *_), series = jax.jit(lambda: jax.lax.scan(step, start, jnp.arange(steps, dtype=jnp.float64)))()
+    return a_bar, jax.device_get(series)
