@@ -17,6 +17,7 @@ _GAUSS = np.array([0.5 - np.sqrt(3) / 6, 0.5 + np.sqrt(3) / 6])
 _NEAR, _FAR = 0.25 + np.sqrt(3) / 6, 0.25 - np.sqrt(3) / 6
 ROOT_STEPS = 60
 MAX_ROUNDS = 100_000
+MAX_REPEATS = 12  # events of one neuron at one instant
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,11 +80,21 @@ def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarra
     theta, first = np.zeros(len(a)), np.ones(len(a))
     events: list[tuple[int, int, str, float]] = []
     going = np.arange(len(a))
+    repeats = np.zeros(len(a), int)
     for _ in range(MAX_ROUNDS):
         group = _Group(problem, poly, sigma[going], [held[j] for j in going])
+        began = theta[going]
         stop, meets, is_pair = _first_events(group, W[going], a[going], theta[going])
         W1, a1 = group.at(W[going], a[going], theta[going], stop)
         W[going], a[going], theta[going] = W1, a1, stop
+        # Two conditions that hold to rounding only can call each other back without end: such a neuron keeps its
+        # pattern to the end of the step.
+        repeats[going] = np.where(stop - began <= 1e-13, repeats[going] + 1, 0)
+        tired = (meets >= 0) & (repeats[going] > MAX_REPEATS)
+        if tired.any():
+            rows = np.flatnonzero(tired)
+            W[going[rows]], a[going[rows]] = group.at(W1[rows], a1[rows], stop[rows], np.ones(len(rows)), rows)
+            meets = np.where(tired, -1, meets)
         for row in np.flatnonzero(meets >= 0):
             j, k = going[row], meets[row]
             t = stop[row]

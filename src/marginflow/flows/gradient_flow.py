@@ -174,7 +174,7 @@ class _Exact:
                 return Outcome.CONVERGED, self._stuck(look)
             if self.steps >= self.max_steps:
                 return Outcome.MAX_STEPS, f"{self.steps} steps taken before the target; raise max_steps"
-            got = coupled.step(problem, self.state, look, V, h, self.rtol, self._room(look, V))
+            got = self._step(look, V, h)
             if got is None:
                 return Outcome.STALLED, f"the step size fell below rounding at log t = {self.state.log_time:.6g}"
             self.steps += 1
@@ -188,6 +188,25 @@ class _Exact:
             if self._reached(self.state.log_time, look.log_loss):
                 self._observe(look, force=True)
                 return Outcome.CONVERGED, ""
+
+    def _step(self, look, V, h: float):
+        """One step, taken again shorter while it runs past the target."""
+        room = self._room(look, V)
+        for _ in range(20):
+            got = coupled.step(self.problem, self.state, look, V, h, self.rtol, room)
+            if got is None or self.goal.kind in ("limit", "frozen"):
+                return got
+            if self.goal.kind == "log_time":
+                over = got.state.log_time - self.goal.value
+                part = math.expm1(min(self.goal.value - self.state.log_time, 700.0)) / math.expm1(min(got.state.log_time - self.state.log_time, 700.0)) \
+                    if math.isfinite(self.state.log_time) else math.exp(-over)
+            else:
+                over = self.goal.value - got.look.log_loss
+                part = (look.log_loss - self.goal.value) / (look.log_loss - got.look.log_loss) if over > 0 else 1.0
+            if over <= 1e-9 * max(1.0, abs(self.goal.value)):
+                return got
+            room = got.length * min(part, 1 - 1e-12)
+        return got
 
     def _room(self, look, V) -> float:
         """The longest step that does not overshoot a target by more than the step control would notice."""
