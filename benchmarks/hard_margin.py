@@ -1,39 +1,36 @@
-"""Hard margins against LinearSVC, SVC, CVXPY and clarabel: time, and beside it the quality of each answer.
+"""Hard margins against LinearSVC, SVC, CVXPY and clarabel.
 
-Quality of a solver is the relative shortfall of the margin its w attains, proved by the library's certificate (which
+Quality is the relative shortfall of the margin that a solver's w attains, proved by the library's certificate (which
 knows no solver) and measured against the proved upper bound of the dual: 0 is optimal, above 1 does not separate.
-
-python benchmarks/hard_margin.py [--large]
 """
 
-import argparse
-import resource
-import time
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import marginflow as mf
+from benchmarks.table import Entry, Least, Row, Run, clock, faster
 from marginflow.margins import certificates
 from marginflow.margins.rows import signed_rows
 
-SVC_ROWS, CLARABEL_ROWS, CVXPY_ROWS = (
-    20_000,
-    100_000,
-    20_000,
-)  # the most each can hold in the time of a benchmark
-
-
-def ours(data: mf.Dataset, kind: str) -> np.ndarray:
-    return getattr(mf.margins, kind)(data).vector
+WORK = "hard margin"
+EQUAL_GAP = 1e-6  # shortfall up to which an answer counts as optimal
+PATIENCE = 25.0  # seconds; a peer expected to take longer is left out, and the row says what was expected
 
 
 def linear_svc(data: mf.Dataset, kind: str, C: float) -> np.ndarray:
     """No intercept. The per-class problem has one class only: flipping a row and its label leaves its constraint."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
     X, y = _two_classes(data, kind)
-    return LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-8, max_iter=100_000).fit(X, y).coef_[0]
+    solver = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-8, max_iter=20_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the shortfall says it
+        return solver.fit(X, y).coef_[0]
 
 
 def svc(data: mf.Dataset, kind: str) -> np.ndarray:
@@ -42,7 +39,7 @@ def svc(data: mf.Dataset, kind: str) -> np.ndarray:
 
     X, y = _two_classes(data, kind)
     both, labels = np.concatenate([X, -X]), np.concatenate([y, -y])
-    return SVC(kernel="linear", C=1e6, tol=1e-8, cache_size=2000).fit(both, labels).coef_[0]
+    return SVC(kernel="linear", C=1e6, tol=1e-8, cache_size=1000).fit(both, labels).coef_[0]
 
 
 def clarabel(data: mf.Dataset, kind: str) -> np.ndarray:
@@ -85,63 +82,62 @@ def _two_classes(data: mf.Dataset, kind: str) -> tuple[np.ndarray, np.ndarray]:
     return Z * y[:, None], y
 
 
-def rows(large: bool = False) -> list[dict[str, object]]:
-    """One row per problem and solver: seconds, shortfall, peak memory so far, and how much faster ours was."""
-    cases = [("positive", mf.data.phuong2021(n=2_000, d=20)), ("linear", mf.data.phuong2021(n=20_000, d=50))]
-    if large:
-        cases += [
-            ("positive", mf.data.phuong2021(n=100_000, d=50)),
-            ("positive", mf.data.phuong2021(n=1_000_000, d=50)),
-        ]
-    table: list[dict[str, object]] = []
-    for kind, data in cases:
-        problem = signed_rows(data, kind, False)
-        getattr(mf.margins, kind)(
-            data.take(np.arange(200))
-        )  # imports and warm caches are not what is compared
-        start = time.perf_counter()
-        answer = getattr(mf.margins, kind)(data)
-        base = time.perf_counter() - start
-        upper, norms = answer.upper_bound, problem.norms()
+# name, solver, growth of its time with n: what decides whether the next size is worth waiting for
+PEERS: tuple[tuple[str, Callable[[mf.Dataset, str], np.ndarray], float], ...] = (
+    ("LinearSVC C=1", lambda data, kind: linear_svc(data, kind, 1.0), 1.0),
+    ("LinearSVC C=100", lambda data, kind: linear_svc(data, kind, 100.0), 1.0),
+    ("SVC C=1e6", svc, 2.0),
+    ("clarabel", clarabel, 1.0),
+    ("CVXPY + clarabel", cvxpy, 1.0),
+)
 
-        def line(solver: str, n: int, seconds: float, w: np.ndarray, upper=upper, problem=problem, norms=norms,
-                 kind=kind, data=data, base=base) -> dict[str, object]:  # fmt: skip
-            return {
-                "kind": kind, "data": data.name, "rows": n, "solver": solver, "seconds": seconds,
-                "shortfall": 1 - certificates.margin_from_below(problem, w, norms) / upper, "speedup": seconds / base,
-                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            }  # fmt: skip
 
-        table.append(line("marginflow", problem.n, base, answer.vector))
-        peers: list[tuple[str, int, Callable[[mf.Dataset, str], np.ndarray]]] = [
-            ("LinearSVC C=1", 10**9, lambda D, k: linear_svc(D, k, 1.0)),
-            ("LinearSVC C=100", 10**9, lambda D, k: linear_svc(D, k, 100.0)),
-            ("SVC", SVC_ROWS, svc),
-            ("clarabel", CLARABEL_ROWS, clarabel),
-            ("CVXPY", CVXPY_ROWS, cvxpy),
-        ]
-        for name, most, solve in peers:
-            part = data if data.n <= most else data.take(np.arange(most))
-            if name == "CVXPY" and data.n > CVXPY_ROWS:
+@dataclasses.dataclass
+class Expectation:
+    """What a peer needed last time, and what that lets one expect."""
+
+    power: float
+    n: int = 0
+    seconds: float = 0.0
+
+    def at(self, n: int) -> float:
+        return self.seconds * (n / self.n) ** self.power if self.n else 0.0
+
+
+def rows(run: Run) -> Iterator[Entry]:
+    """Least work: one pass over the rows, which proves that none is violated."""
+    sizes = run.choose([(1_000, 20), (20_000, 50), (100_000, 50), (1_000_000, 50)], [(200, 5)])
+    for kind in ("positive", "linear"):
+        expected = {name: Expectation(power) for name, _, power in PEERS}
+        for n, d in sizes:
+            if kind == "linear" and n == 1_000_000:
                 continue
-            solve(data.take(np.arange(200)), kind)
-            start = time.perf_counter()
-            w = solve(part, kind)
-            seconds = time.perf_counter() - start
-            used = part.n if kind == "linear" else len(part.positive)
-            table.append(line(name, used, seconds, w))
-    return table
+            data = mf.data.phuong2021(n=n, d=d, seed=0)
+            yield from _one(data, kind, expected)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also n = 100,000 and n = 1,000,000, d = 50")
-    for row in rows(parser.parse_args().large):
-        print(
-            "  ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
-            flush=True,
-        )
+def _one(data: mf.Dataset, kind: str, expected: dict[str, Expectation]) -> Iterator[Entry]:
+    problem, few = signed_rows(data, kind, False), data.take(np.arange(min(data.n, 100)))
+    solve = getattr(mf.margins, kind)
+    answer, seconds, warm_up = clock(lambda: solve(data), warm=lambda: solve(few))
+    case = f"{kind}, n={data.n:,}, d={data.d}"
+    least = Least(2.0 * problem.n * data.d, 8.0 * problem.n * data.d)
+    norms = problem.norms()
 
+    def shortfall(w: np.ndarray) -> dict[str, float]:
+        return {"shortfall": 1 - certificates.margin_from_below(problem, w, norms) / answer.upper_bound}
 
-if __name__ == "__main__":
-    main()
+    ours = Row(WORK, case, "marginflow", seconds, shortfall(answer.vector), least, warm_up)
+    yield ours
+    peers = []
+    for name, method, _ in PEERS:
+        wait = expected[name].at(data.n)
+        if wait > PATIENCE:
+            yield Row(WORK, case, name, None, {"shortfall": None}, least, note=f"not run: about {wait:.0f} s expected")
+            continue
+        w, taken, warm_up = clock(lambda m=method: m(data, kind), warm=lambda m=method: m(few, kind), patience=0.5)
+        expected[name].n, expected[name].seconds = data.n, taken
+        peers.append(Row(WORK, case, name, taken, shortfall(w), least, warm_up))
+        yield peers[-1]
+    yield faster(ours, peers, 10.0, lambda row: row.quality["shortfall"] <= EQUAL_GAP,
+                 f"10 times the best peer whose shortfall is at most {EQUAL_GAP:g}")  # fmt: skip

@@ -1,28 +1,27 @@
-"""Orthogonal separability against a blocked BLAS scan of all pairs, in the same process.
+"""Orthogonal separability against a scan of all pairs through BLAS, or through PyTorch on the device."""
 
-python benchmarks/orthogonal_separability.py [--large]
-"""
-
-import argparse
-import time
-import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import marginflow as mf
+from benchmarks.table import Aim, Entry, Least, Row, Run, clock
 from marginflow.conditions.orthogonal_separability import orthogonal_separability
 
+WORK = "orthogonal separability"
 BLOCK = 1024
+SCANNED = 400  # blocks of pairs that are timed; a scan of more is scaled up
 
 
 def cones(n: int, d: int, spread: float, seed: int = 0, dtype=np.float64) -> mf.Dataset:
     """x = y(e_1 + spread · g/√d): angles to the axis near arctan(spread)."""
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-    X = spread * rng.standard_normal((n, d)) / np.sqrt(d)
+    X = rng.standard_normal((n, d))
+    X *= spread / np.sqrt(d)
     X[:, 0] += 1.0
-    return mf.Dataset((y[:, None] * X).astype(dtype), y, f"cones:spread={spread:g}")
+    X *= y[:, None]
+    return mf.Dataset(X.astype(dtype, copy=False), y, f"cone:spread={spread:g}")
 
 
 def orthants(n: int, d: int, sparsity: float = 0.0, seed: int = 0, dtype=np.float64) -> mf.Dataset:
@@ -44,63 +43,75 @@ def planted(data: mf.Dataset, seed: int = 0) -> tuple[mf.Dataset, tuple[int, int
     return mf.Dataset(X, data.y, f"{data.name}, one violation"), (int(i), int(j))
 
 
-def blocked_scan(data: mf.Dataset) -> bool:
-    """All pairs through BLAS, in blocks: what there is to beat."""
-    plus, minus = data.X[data.positive], data.X[data.negative]
-    for rows in (plus, minus):
-        for i in range(0, len(rows), BLOCK):
-            for j in range(i, len(rows), BLOCK):
-                if (rows[i : i + BLOCK] @ rows[j : j + BLOCK].T).min() <= 0:
-                    return False
-    return all((plus[i : i + BLOCK] @ minus[j : j + BLOCK].T).max() <= 0
-               for i in range(0, len(plus), BLOCK) for j in range(0, len(minus), BLOCK))
+Pair = tuple[int, int, int, int]  # class and first row of both blocks
 
 
-def fastest(call: Callable[[], object], repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+def blocks(data: mf.Dataset) -> list[Pair]:
+    """All pairs of blocks of rows, each pair once."""
+    starts = {c: range(0, len(part), BLOCK) for c, part in ((0, data.positive), (1, data.negative))}
+    same = [(c, i, c, j) for c in (0, 1) for i in starts[c] for j in starts[c] if j >= i]
+    return same + [(0, i, 1, j) for i in starts[0] for j in starts[1]]
 
 
-def rows(large: bool = False) -> list[dict[str, object]]:
-    """One row per data set: seconds of both, their ratio, what was found."""
-    table: list[dict[str, object]] = []
-    cases = [cones(20_000, 100, 0.6), cones(20_000, 100, 0.9), orthants(20_000, 100), orthants(20_000, 100, 0.7),
-             orthants(20_000, 100, 0.7, dtype=np.float32)]
-    for data in cases:
-        answer = orthogonal_separability(data)
-        seconds = fastest(lambda data=data: orthogonal_separability(data))
-        scan = fastest(lambda data=data: blocked_scan(data))
-        table.append({**_about(data, answer), "seconds": seconds, "scan_seconds": scan, "speedup": scan / seconds})
-    if large:
-        clean = orthants(1_000_000, 50)
-        broken, pair = planted(clean)
-        for data in (clean, broken):
-            answer = orthogonal_separability(data)
-            tracemalloc.start()  # NumPy reports its arrays; the timed call above ran without it
-            orthogonal_separability(data)
-            used = tracemalloc.get_traced_memory()[1] / 2**20
-            tracemalloc.stop()
-            table.append({**_about(data, answer), "rows": answer.witness.get("rows"), "seconds": answer.seconds,
-                          "planted": list(pair) if data is broken else None, "peak_mb": used})
-    return table
+def scan(data: mf.Dataset, pairs: list[Pair]) -> bool:
+    """Every product of those blocks has the sign it should have."""
+    parts = data.X[data.positive], data.X[data.negative]
+    for c, i, k, j in pairs:
+        product = parts[c][i : i + BLOCK] @ parts[k][j : j + BLOCK].T
+        if (product.min() <= 0) if c == k else (product.max() > 0):
+            return False
+    return True
 
 
-def _about(data: mf.Dataset, answer) -> dict[str, object]:
-    return {"data": data.name, "n": data.n, "d": data.d, "dtype": str(data.X.dtype), "status": answer.status.value,
-            "pairs_examined": answer.witness["pairs_examined"]}
+def torch_scan(data: mf.Dataset, pairs: list[Pair], device: str) -> bool:
+    """The same in PyTorch; the host waits once."""
+    import torch
+
+    parts = [torch.as_tensor(np.array(data.X[rows])).to(device) for rows in (data.positive, data.negative)]
+    sound = torch.tensor(True, device=device)
+    for c, i, k, j in pairs:
+        product = parts[c][i : i + BLOCK] @ parts[k][j : j + BLOCK].T
+        sound = sound & ((product > 0).all() if c == k else (product <= 0).all())
+    return bool(sound)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also a million rows, with and without a violation")
-    for row in rows(parser.parse_args().large):
-        cells = (f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in row.items())
-        print("  ".join(cells))
+def cases(run: Run) -> list[tuple[str, Callable[[], mf.Dataset]]]:
+    """(narrow or wide, data made when their turn comes: the largest fill a gigabyte)."""
+    if run.quick:
+        return [("narrow", lambda: cones(1500, 20, 0.6)), ("wide", lambda: orthants(1500, 20, 0.7))]
+    return [
+        *(("narrow", lambda n=n: cones(n, 100, 0.6)) for n in (20_000, 100_000, 1_000_000)),
+        ("narrow", lambda: cones(20_000, 100, 0.9)),
+        ("narrow", lambda: orthants(20_000, 100)),
+        ("wide", lambda: orthants(20_000, 100, 0.7)),
+        ("wide", lambda: orthants(20_000, 100, 0.7, dtype=np.float32)),
+        ("wide", lambda: orthants(60_000, 100, 0.7)),
+    ]
 
 
-if __name__ == "__main__":
-    main()
+def rows(run: Run) -> Iterator[Entry]:
+    """Least work: one reading of the data, the angles to an axis, and the pairs that the angles leave open."""
+    for kind, make in cases(run):
+        data = make()
+        precision = "single" if data.X.dtype == np.float32 else "double"
+        case = f"{kind}, {data.name}, n={data.n:,}, d={data.d}, {precision}"
+        answer, seconds, _ = clock(lambda data=data: orthogonal_separability(data))
+        formed = answer.witness["pairs_examined"]
+        least = Least(4.0 * data.n * data.d + 2.0 * data.d * formed, data.X.nbytes, precision)
+        ours = Row(WORK, case, "marginflow", seconds, {"status": answer.status.value, "pairs formed": formed}, least)
+        yield ours
+        every = blocks(data)
+        peers: list[tuple[str, Callable]] = [("scan by BLAS", scan)]
+        if run.gpu:
+            peers.append(("scan by PyTorch on the device", lambda data, pairs: torch_scan(data, pairs, "cuda")))
+        for name, method in peers:
+            part = every[:: -(-len(every) // SCANNED)]
+            sound, taken, _ = clock(lambda data=data, part=part, method=method: method(data, part), patience=1.0)
+            whole = len(part) / len(every)
+            quality = {"status": ("holds" if sound else "fails") if whole == 1 else "partial",
+                       "pairs formed": data.n * (data.n + 1) // 2}  # fmt: skip
+            peer = Row(WORK, case, name, taken / whole, quality, least, whole=whole)
+            yield peer
+            needed = 100.0 if kind == "narrow" else 1.0
+            ratio = (peer.seconds or 0.0) / seconds
+            yield Aim(WORK, case, f"{needed:g} times the {name}", needed, ratio, ratio >= needed, name)
