@@ -112,7 +112,7 @@ def test_lemma_b1_along_the_flow():
             assert run.theta0["a"][j] * run.data.y[k] < 0
 
 
-@pytest.mark.parametrize(("d", "n", "width"), [(2, 6, 8), (3, 12, 12), (10, 20, 10)])
+@pytest.mark.parametrize(("d", "n", "width"), [(2, 6, 8), (3, 12, 12), pytest.param(10, 20, 10, marks=pytest.mark.slow)])
 def test_exact_events_agree_with_small_step_descent(d, n, width):
     net, theta, data = generic(d, n, width)
     run = flow(net, theta, data, until=("log_time", 0.0), rtol=1e-9)

@@ -199,7 +199,7 @@ class _Exact:
             if self.goal.kind == "log_time":
                 over = got.state.log_time - self.goal.value
                 part = math.expm1(min(self.goal.value - self.state.log_time, 700.0)) / math.expm1(min(got.state.log_time - self.state.log_time, 700.0)) \
-                    if math.isfinite(self.state.log_time) else math.exp(-over)
+                    if math.isfinite(self.state.log_time) else math.exp(-max(over, 0.0))
             else:
                 over = self.goal.value - got.look.log_loss
                 part = (look.log_loss - self.goal.value) / (look.log_loss - got.look.log_loss) if over > 0 else 1.0
