@@ -1,7 +1,8 @@
-"""A line `::: exports PACKAGE` in a page becomes one entry for every public name of the package's `__init__.py`.
+"""A line `::: exports PACKAGE` in a page becomes one entry for every public name of the package.
 
-The public names are those imported in the form `from module import name as name` and the public functions and
-classes defined there. The file is read, not imported.
+The public names are those that the package's `__init__.pyi` (where there is none, its `__init__.py`) imports in the
+form `from module import name as name`, and the public functions and classes defined there. The file is read, not
+imported.
 """
 
 import ast
@@ -16,8 +17,9 @@ def on_page_markdown(markdown: str, **_) -> str:
 
 
 def _entries(package: str) -> str:
-    text = (SOURCE / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-    found = [entry for node in ast.parse(text).body for entry in _public(node, package)]
+    init = SOURCE / package.replace(".", "/") / "__init__.pyi"
+    page = init if init.exists() else init.with_suffix(".py")
+    found = [entry for node in ast.parse(page.read_text(encoding="utf-8")).body for entry in _public(node, package)]
     return "\n\n".join(f"## {name}\n\n::: {path}" for name, path in found)
 
 

@@ -1,0 +1,9 @@
+from marginflow.bridges.capture import capture as capture
+from marginflow.bridges.certificate import Certificate as Certificate
+from marginflow.bridges.checkpoints import load_model as load_model
+from marginflow.bridges.estimators import F1MaxMarginClassifier as F1MaxMarginClassifier
+from marginflow.bridges.estimators import F2MaxMarginClassifier as F2MaxMarginClassifier
+from marginflow.bridges.estimators import TheoryWarning as TheoryWarning
+from marginflow.bridges.estimators import TwoNeuronClassifier as TwoNeuronClassifier
+from marginflow.bridges.inspection import Inspection as Inspection
+from marginflow.bridges.inspection import inspect as inspect

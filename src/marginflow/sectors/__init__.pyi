@@ -1,0 +1,12 @@
+from marginflow.sectors.basin_map import Basins as Basins
+from marginflow.sectors.basin_map import basins as basins
+from marginflow.sectors.closed_form import lemma2 as lemma2
+from marginflow.sectors.directions import Extremal as Extremal
+from marginflow.sectors.directions import Extremals as Extremals
+from marginflow.sectors.directions import extremal as extremal
+from marginflow.sectors.early import Fate as Fate
+from marginflow.sectors.early import Path as Path
+from marginflow.sectors.early import path as path
+from marginflow.sectors.patterns import G as G
+from marginflow.sectors.patterns import charges as charges
+from marginflow.sectors.patterns import sector as sector
