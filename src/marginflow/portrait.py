@@ -36,9 +36,8 @@ def portrait(W, a, w_plus=None, w_minus=None, path=None, path_log_time=None) -> 
     flip = np.sign((W @ plane.T).sum(axis=0))
     plane = plane * np.where(flip == 0, 1.0, flip)[:, None]
     norms = np.linalg.norm(W, axis=1)
-    known = w_plus is not None and w_minus is not None
     alignment, directions = np.full(len(W), np.nan), np.zeros((2, 2))
-    if known:
+    if w_plus is not None and w_minus is not None:
         own = np.where(a[:, None] > 0, w_plus / np.linalg.norm(w_plus), w_minus / np.linalg.norm(w_minus))
         alignment = np.where(norms > 0, np.sum(W * own, axis=1) / np.where(norms > 0, norms, 1.0), np.nan)
         directions = np.stack([w_plus, w_minus]) @ plane.T

@@ -81,8 +81,8 @@ class Run(Record):
             "normalised_margin": "normalised_margin",
             "stable_rank": "stable_rank",
         }
-        series = {name: self.history.get(key, ()) for name, key in names.items()}
-        return {name: v[-1] if np.ndim(v) == 1 and len(v) else None for name, v in series.items()}
+        series = {name: np.asarray(self.history.get(key, ())) for name, key in names.items()}
+        return {name: v[-1] if v.ndim == 1 and len(v) else None for name, v in series.items()}
 
     def summary(self) -> dict[str, Any]:
         """The headline numbers, from the record alone; at t = ∞ those of the limit network."""

@@ -82,14 +82,14 @@ def _both(Z: np.ndarray, steps: int):
 
     n, m = Z.shape
     z_max = np.abs(Z).max()
-    Z = jnp.asarray(Z)
+    rows = jnp.asarray(Z)
 
     def step(state, s):
         log_r, best, eta_sum, error_sum = state
         log_mass = jax.nn.logsumexp(2 * log_r)
         share = jnp.exp(2 * log_r - log_mass)
         beta = jnp.minimum(jnp.exp(log_mass - jnp.log(m)), HUGE)
-        margins = Z @ share
+        margins = rows @ share
         excess = -beta * (margins - margins.min())
         p = jax.nn.softmax(excess)
         eta = 1 / (16 * z_max * jnp.sqrt(s + 1.0))
@@ -97,7 +97,7 @@ def _both(Z: np.ndarray, steps: int):
         eta_sum, error_sum = eta_sum + eta, error_sum + eta / beta
         b = jnp.sqrt(s + 1.0) / 4 * error_sum / eta_sum
         log_loss = jax.nn.logsumexp(excess) - beta * margins.min() - jnp.log(n)  # excess <= 0: no cancellation
-        log_r = log_r + jnp.log1p(2 * eta * (p @ Z))
+        log_r = log_r + jnp.log1p(2 * eta * (p @ rows))
         out = {
             "best_margin": best,
             "margin_min": margins.min(),
@@ -121,17 +121,17 @@ def _output(Z: np.ndarray, steps: int):
 
     n, m = Z.shape
     z_max = np.abs(Z).max()
-    Z = jnp.asarray(Z)
+    rows = jnp.asarray(Z)
 
     def step(state, s):
         a_bar, log_beta, best = state
         beta = jnp.minimum(jnp.exp(log_beta), HUGE)
-        margins = Z @ a_bar
+        margins = rows @ a_bar
         excess = -beta * (margins - margins.min())
         p = jax.nn.softmax(excess)
         best = jnp.maximum(best, margins.min())
         log_loss = jax.nn.logsumexp(excess) - beta * margins.min() - jnp.log(n)  # excess <= 0: no cancellation
-        moved = a_bar + jnp.sqrt(2.0) / (z_max * jnp.sqrt(s + 1.0)) * (p @ Z) / m
+        moved = a_bar + jnp.sqrt(2.0) / (z_max * jnp.sqrt(s + 1.0)) * (p @ rows) / m
         growth = jnp.maximum(1.0, jnp.sqrt(m) * jnp.linalg.norm(moved))
         out = {"best_margin": best, "margin_min": margins.min(), "log_beta": log_beta, "log_loss": log_loss}
         return (moved / growth, log_beta + jnp.log(growth), best), out

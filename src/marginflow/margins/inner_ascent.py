@@ -28,7 +28,7 @@ def climb(
 def _tangents(C: np.ndarray, X: np.ndarray, beta: np.ndarray, steps: int) -> np.ndarray:
     gain, loss = beta > 0, beta < 0
     G, W = X[gain] * beta[gain, None], X[loss] * -beta[loss, None]
-    lipschitz = np.linalg.norm(W, 2) ** 2 if len(W) else 1.0
+    lipschitz = float(np.linalg.norm(W, 2)) ** 2 if len(W) else 1.0
     best, value = C.copy(), values(C, X, beta)
     t = (C @ X[loss].T > 0).astype(float)
     going = np.arange(len(C))

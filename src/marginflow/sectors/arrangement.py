@@ -102,7 +102,7 @@ def _may_balance(
     """
     slack = 1e-9 * float(np.abs(p) @ norms)
     push = (v0 @ Y.T) / norms
-    return (zero & (push > -slack)).any(axis=1)
+    return np.any(zero & (push > -slack), axis=1)
 
 
 def _of_cells(Y: np.ndarray, p: np.ndarray, norms: np.ndarray, on: np.ndarray):
@@ -116,4 +116,4 @@ def _of_cells(Y: np.ndarray, p: np.ndarray, norms: np.ndarray, on: np.ndarray):
 def _agrees(Y: np.ndarray, norms: np.ndarray, e: np.ndarray, on: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """Whether e lies in the closure of the face, up to rounding."""
     z = e @ Y.T / norms
-    return (zero | np.where(on, z > -1e-9, z < 1e-9)).all(axis=1)
+    return np.all(zero | np.where(on, z > -1e-9, z < 1e-9), axis=1)
