@@ -8,6 +8,13 @@ from marginflow._core.errors import unknown_name
 # name -> (module in `figures`, class). Modules are imported when an experiment is asked for.
 FIGURES: dict[str, tuple[str, str]] = {
     "phuong2021_fig1": ("phuong2021_fig1", "Figure1"),
+    "phuong2021_fig2": ("phuong2021_fig2", "Figure2"),
+    "frei2022_stable_rank": ("frei2022_stable_rank", "StableRank"),
+    "chizat2020_boundaries": ("chizat2020_boundaries", "Boundaries"),
+    "chizat2020_test_error_n": ("chizat2020_test_error", "AgainstExamples"),
+    "chizat2020_test_error_d": ("chizat2020_test_error", "AgainstDimension"),
+    "chizat2020_margin_m": ("chizat2020_margin_m", "MarginAgainstWidth"),
+    "chizat2020_rates": ("chizat2020_rates", "Rates"),
 }
 
 
