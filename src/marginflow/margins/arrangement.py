@@ -12,9 +12,13 @@ orthant, so Γ >= 0 and 1 = μᵀΓμ >= max(‖μ‖², min_ab Γ_ab (Σμ)²),
     G(c) <= min(‖b_+‖, max_k b_k / sqrt(min Γ))   if some b_k > 0,   else max_k b_k.
 
 S-ReLU: the squares give G(c) <= μᵀQμ with Q_ab = Σ_+ β_i ρ(z_ia)ρ(z_ib) - Σ_- |β_i| t_i z_ia z_ib, where t_i = 1 is
-allowed only if the row is positive on the whole cone; then max Q_ab / min Γ or max Q_ab. Where G is flat over a cell
-this converges slowly, so the largest eigenvalue of Σ_+ β_i x_i x_iᵀ - Σ_- t_i |β_i| x_i x_iᵀ, over the gaining rows
-that are positive somewhere in the cone, is used as well.
+allowed only if the row is positive on the whole cone; then max Q_ab / min Γ or max Q_ab.
+
+A cone inside one cell needs no further cut: there G is gᵀc or cᵀMc, and its maximum over the cone is the largest of the
+values at the critical points of the faces, `_exact`. Such a point is ĝ or a top eigenvector within the span of the
+generators of the face (a local maximum inside a face has no larger eigenvalue beside it), and counts only if it has
+no negative coordinate in them. When in doubt it counts: its value bounds the whole span. What is computed is exact
+for a g or M, and for generators, perturbed by rounding, which moves a maximum no further than it moves G.
 
 None of this needs a generator to lie exactly on its hyperplane. Rounding moves a new generator by at most 4 eps from
 the edge it cuts, so that a cone of depth D may leave a crack of width 4 D eps to its neighbour; the Lipschitz constant
@@ -30,7 +34,12 @@ from marginflow._core.tolerances import EPS
 from marginflow.margins.inner_ascent import values
 
 MAX_CONES = 400_000
-TOUCH = 1e-10
+TOUCH = 1e-10  # S-ReLU: a row this close to its hyperplane, per length, costs the square of it
+TOUCH_LINEAR = 8 * EPS  # ReLU: generators that were cut onto a hyperplane are this close to it
+INSIDE = (
+    1e-7  # a coordinate this negative, beside the largest, still counts as inside: it costs the square of it
+)
+THIN = 1e-8  # generators closer to dependent than this have no coordinates worth asking
 CHUNK = 4_000_000  # entries of one (cones, generators, rows) array
 
 
@@ -60,7 +69,7 @@ def maximum(
 ) -> GlobalMax:
     """Maximise over the sphere of R^r, X of shape (m, r), from an incumbent direction `start`."""
     m, r = X.shape
-    slack = lipschitz(X, beta, squared)
+    slack, norms = lipschitz(X, beta, squared), np.linalg.norm(X, axis=1)
     best, value = start, float(values(start[None], X, beta, squared)[0])
     signs = np.array(np.meshgrid(*[[1.0, -1.0]] * r, indexing="ij")).reshape(r, -1).T
     cones = signs[:, None, :] * np.eye(r)[None]
@@ -78,6 +87,14 @@ def maximum(
                 best, value = chunk[at], float(seen.max())
             gram = np.einsum("bkr,blr->bkl", chunk, chunk)
             bound, straddle, curvature = _bounds(z, gram, X, beta, squared)
+            threshold = value + max(tolerance * abs(value), 8 * (m + r) * EPS * slack)
+            whole = np.flatnonzero((bound > threshold) & _one_cell(z, norms, squared))
+            if len(whole) and r > 1:
+                exact, points = _exact(chunk[whole], z[whole], X, beta, squared)
+                bound[whole] = np.minimum(bound[whole], exact)
+                reached = values(points, X, beta, squared)
+                if reached.max(initial=-np.inf) > value:
+                    best, value = points[reached.argmax()], float(reached.max())
             keep = bound > value + max(tolerance * abs(value), 8 * (m + r) * EPS * slack)
             upper = max(upper, bound[~keep].max(initial=-np.inf))
             if r == 1:
@@ -92,7 +109,8 @@ def maximum(
     complete = not len(cones)
     if not complete:
         upper = np.inf
-    rounding = (4 * depth + 2 * (m + 3 * r) + 16) * EPS * slack
+    cracks = 4 * depth * EPS * slack if r > 2 else 0.0  # neighbouring arcs share their end, bit for bit
+    rounding = cracks + (m + 6 * r + 16) * EPS * float(np.abs(beta) @ (norms**2 if squared else norms))
     return GlobalMax(best, max(upper, value) + rounding, nodes, complete)
 
 
@@ -114,11 +132,6 @@ def _bounds(z: np.ndarray, gram: np.ndarray, X: np.ndarray, beta: np.ndarray, sq
         top = Q.max(axis=(1, 2))
         norm = np.where(top > 0, np.linalg.norm(np.maximum(Q, 0), axis=(1, 2)), np.inf)
         flat = np.where(top > 0, top * stretch**2, top)
-        live = t + ((most > touch) & (beta > 0)) * beta
-        M = np.einsum("bm,mi,mj->bij", live, X, X, optimize=True)
-        error = 8 * (len(beta) + X.shape[1]) * EPS * (np.abs(live) @ np.square(X).sum(axis=1))
-        whole = np.linalg.eigvalsh(M)[:, -1] + error
-        norm = np.where(whole > 0, np.minimum(norm, whole), norm)
         straddle = (
             np.abs(beta) * np.minimum(np.maximum(most, 0), np.maximum(-least, 0)) * np.maximum(most, -least)
         )
@@ -133,6 +146,50 @@ def _bounds(z: np.ndarray, gram: np.ndarray, X: np.ndarray, beta: np.ndarray, sq
     # An overflow proves nothing about its cone.
     bound = np.where(np.isnan(bound), np.inf, bound)
     return bound, straddle, bound - top
+
+
+def _one_cell(z: np.ndarray, norms: np.ndarray, squared: bool) -> np.ndarray:
+    """Whether every row has one sign on the generators, up to what the bound can absorb."""
+    touch = (TOUCH if squared else TOUCH_LINEAR) * norms
+    return ((z.min(axis=1) >= -touch) | (z.max(axis=1) <= touch)).all(axis=1)
+
+
+def _exact(cones, z, X, beta, squared) -> tuple[np.ndarray, np.ndarray]:
+    """(max of G over each cone that lies in one cell, all rounding added; the points where it may be attained)."""
+    r, m = X.shape[1], len(X)
+    touch = (TOUCH if squared else TOUCH_LINEAR) * np.linalg.norm(X, axis=1)
+    live = (z.sum(axis=1) > 0) * beta
+    size = np.square(X).sum(axis=1) if squared else np.linalg.norm(X, axis=1)
+    # Sums of m products; bases, eigenvalues and norms of r x r arrays; rows taken to be on the side they touch.
+    error = (m + 32 * r) * EPS / 2 * (np.abs(live) @ size) + np.abs(beta) @ (touch**2 if squared else touch)
+    form = np.einsum("bm,mi,mj->bij", live, X, X, optimize=True) if squared else live @ X
+    points = [cones.reshape(-1, r)]
+    if squared:
+        top = np.einsum("bkr,brs,bks->bk", cones, form, cones, optimize=True).max(axis=1)
+    else:
+        top = np.einsum("bkr,br->bk", cones, form).max(axis=1)
+    for k in range(2, r + 1):
+        for face in combinations(range(r), k):
+            basis, triangle = np.linalg.qr(cones[:, face, :].transpose(0, 2, 1))
+            if squared:
+                inner = np.einsum("brk,brs,bsl->bkl", basis, form, basis, optimize=True)
+                each, vectors = np.linalg.eigh(inner)
+                most, direction = each[:, -1], vectors[:, :, -1]
+            else:
+                inner = np.einsum("brk,br->bk", basis, form)
+                most = np.linalg.norm(inner, axis=1)
+                direction = inner / np.where(most > 0, most, 1.0)[:, None]
+            thin = np.abs(np.diagonal(triangle, axis1=1, axis2=2)).min(axis=1) < THIN
+            triangle = np.where(thin[:, None, None], np.eye(k), triangle)
+            share = np.linalg.solve(triangle, direction[:, :, None])[:, :, 0]
+            allowed = -INSIDE * np.abs(share).max(axis=1)
+            inside = share.min(axis=1) >= allowed
+            if squared:
+                inside |= (-share).min(axis=1) >= allowed
+                direction = np.where((share.sum(axis=1) < 0)[:, None], -direction, direction)
+            top = np.maximum(top, np.where(inside | thin, most, -np.inf))
+            points.append(np.einsum("brk,bk->br", basis, direction)[inside | thin])
+    return top + error, np.concatenate(points)
 
 
 def _cut(cones, z, gram, straddle, curvature, edges) -> np.ndarray:

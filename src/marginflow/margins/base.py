@@ -26,8 +26,8 @@ class Margin(Record):
     support: rows whose constraint is within `support_tolerance` of equality.
     separable: γ > 0 proved (True), γ = 0 proved (False), or neither (None).
     contradictory: two rows that alone prove γ = 0, if there are any; `message` says how. Linear and per class:
-        z_i = -z_j exactly, that is x_i = x_j with different labels or x_i = -x_j with the same label. F1 and F2: different
-        labels on one ray from the origin.
+        z_i = -z_j exactly, that is x_i = x_j with different labels or x_i = -x_j with the same label. F1 and F2:
+        different labels on one ray from the origin.
     neurons: the finite measure that attains an F1 margin.
     certificate: whatever else a checker needs; see the page of the problem.
     """

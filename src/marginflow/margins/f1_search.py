@@ -6,13 +6,13 @@ interior-point α is a centre of the dual optimal face, which steadies pricing a
 S-ReLU it is the linear program over all directions kept so far.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from marginflow._core.progress import progress
 from marginflow._core.status import Outcome
+from marginflow.margins import f1_columns, f1_faces
 from marginflow.margins.certificates_f1 import FACTOR, weights_from_above
+from marginflow.margins.f1_measure import Found, State, features, merged
 from marginflow.margins.f1_particles import descend
 from marginflow.margins.f1_polish import polish
 from marginflow.margins.f1_program import masses, patterned
@@ -23,7 +23,6 @@ EXACT, ROUGH = (
     (1e-9, 1e-9),
     (1e-8, 1e-5),
 )  # (accuracy of the pattern program, share of mass below which a neuron leaves)
-SAME = 1e-6  # distance of two unit directions of one sign, below which they are one neuron
 STARTS = 200  # random starts of one pricing
 OFFERS = 15  # neurons that enter per round and sign, at most
 OFFER_COSINE = 0.99  # and no two of them closer than this
@@ -31,29 +30,6 @@ POOL = 400  # directions the linear master keeps
 CHECK = 1e-3  # relative gap below which the global maximum is asked for
 SWITCH = 3  # rounds without progress on either side after which the linear master takes over
 PATIENCE = 10  # and after which the search gives up
-
-
-class State(NamedTuple):
-    """Unit directions with signs and masses (sum 1), weights α, the margin reached (without the factor κ)."""
-
-    v: np.ndarray
-    sign: np.ndarray
-    mass: np.ndarray
-    weights: np.ndarray
-    value: float
-    outcome: Outcome
-
-
-class Found(NamedTuple):
-    """Where the search ended: the best state, the best weights and what pricing found for them, and whether a
-    proof of the maximum is in reach."""
-
-    state: State
-    weights: np.ndarray
-    found: float
-    provable: bool
-    outcome: Outcome
-    steps: int
 
 
 def search(
@@ -74,10 +50,12 @@ def search(
     kept apart: they need not come from the same round. Where a proof is in reach and the pattern program's accuracy
     is used up, the linear master takes over: its α is a vertex, exact to the last digits, unlike an interior point.
     """
+    if f1_faces.fits(X):
+        return f1_columns.generate(X, y, squared, rounds=max(rounds, 1), tolerance=tolerance / 8)
     first = descend(X, y, max(count, 2), rng, squared=squared)
     length = np.linalg.norm(first.u, axis=1)
     v, sign = first.u / length[:, None], first.sign
-    program = masses(_features(v, sign, X, y, squared))
+    program = masses(features(v, sign, X, y, squared))
     used = program.mass > 0
     v, sign = v[used], sign[used]
     state = (
@@ -133,14 +111,9 @@ def search(
     raise AssertionError("unreachable: the last round returns")
 
 
-def _features(v, sign, X, y, squared) -> np.ndarray:
-    z = np.maximum(X @ v.T, 0.0)
-    return y[:, None] * (np.square(z) if squared else z) * sign
-
-
 def _linear_master(v, sign, X, y, squared, level=None) -> State:
     """Masses over all directions offered; of many, those without mass and far from their price are let go."""
-    program = masses(_features(v, sign, X, y, squared), level)
+    program = masses(features(v, sign, X, y, squared), level)
     keep = np.arange(len(v))
     if len(v) > POOL:
         price = sign * values(v, X, program.weights * y, squared)
@@ -150,24 +123,17 @@ def _linear_master(v, sign, X, y, squared, level=None) -> State:
 
 def _pattern_master(v, sign, mass, X, y, accuracy: tuple[float, float]) -> State:
     """The pattern program on these neurons; neurons of one pattern added up before and after, unused ones dropped."""
-    u, sign = _merged(v * np.maximum(mass, 1e-12)[:, None], sign, X, y)
+    u, sign = merged(v * np.maximum(mass, 1e-12)[:, None], sign, X, y)
     solved = patterned(u, sign, X, y, tolerance=accuracy[0])
     length = np.linalg.norm(solved.v, axis=1)
     keep = length > accuracy[1] * length.sum()
     if not keep.any():
         return State(v, np.ones(len(v)), mass, solved.weights, -np.inf, solved.outcome)
-    u, sign = _merged(solved.v[keep], sign[keep], X, y)
+    u, sign = merged(solved.v[keep], sign[keep], X, y)
     mass = np.linalg.norm(u, axis=1)
     u, mass = u / mass[:, None], mass / mass.sum()
-    value = float((_features(u, sign, X, y, False) @ mass).min())
+    value = float((features(u, sign, X, y, False) @ mass).min())
     return State(u, sign, mass, solved.weights, value, solved.outcome)
-
-
-def _merged(v, sign, X, y) -> tuple[np.ndarray, np.ndarray]:
-    group = _groups(v / np.linalg.norm(v, axis=1, keepdims=True), sign, X, y)
-    total = np.zeros((group.max() + 1, v.shape[1]))
-    np.add.at(total, group, v)
-    return total, sign[np.unique(group, return_index=True)[1]]
 
 
 def _polished(state: State, X, y) -> State:
@@ -181,23 +147,10 @@ def _polished(state: State, X, y) -> State:
         if not (length > 0).all():
             continue
         u, mass = v / length[:, None], length / length.sum()
-        value = float((_features(u, state.sign, X, y, False) @ mass).min())
+        value = float((features(u, state.sign, X, y, False) @ mass).min())
         if value > state.value * (1 - 1e-12):
             return State(u, state.sign, mass, weights, value, state.outcome)
     return state
-
-
-def _groups(v: np.ndarray, sign: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Label of the group of each neuron: one sign and one pattern on the rows it gains from, or one direction.
-
-    Adding up such neurons never lowers a margin: the gains are linear on the pattern, the losses -ρ are superadditive,
-    and the norm of a sum is at most the sum of norms.
-    """
-    pattern = np.packbits((X @ v.T > 0).T & (sign[:, None] == y[None, :]), axis=1)
-    same = np.unique(np.column_stack([sign > 0, pattern]), axis=0, return_inverse=True)[1].ravel()
-    near = (np.linalg.norm(v[:, None] - v[None], axis=2) <= SAME) & (sign[:, None] == sign[None])
-    leader = same[near.argmax(axis=1)]
-    return np.unique(leader, return_inverse=True)[1]
 
 
 def _price(state: State, X, y, squared, rng, level: float) -> tuple[np.ndarray, np.ndarray, float]:
