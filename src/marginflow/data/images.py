@@ -8,6 +8,7 @@ hashes of the original files; a set that differs is taken, and its provenance sa
 import dataclasses
 import gzip
 import hashlib
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -72,6 +73,10 @@ def mnist_images(split: str = "train", folder: Path | None = None) -> Images:
     (pixels, first), (labels, second) = (
         _idx(folder, name, rank) for name, rank in zip(names, (3, 1), strict=True)
     )
+    if pixels.shape[1:] != (28, 28):
+        raise InputError(
+            f"{folder / names[0]}: images of {pixels.shape[1]} x {pixels.shape[2]}; those of MNIST are 28 x 28"
+        )
     if len(pixels) != len(labels):
         raise InputError(
             f"{folder / names[0]}: {len(pixels)} images but {len(labels)} labels in {names[1]}; "
@@ -137,9 +142,10 @@ def _idx(folder: Path, name: str, rank: int) -> tuple[np.ndarray, bool]:
             f"{path}: magic number {magic:#010x} is not {0x0800 + rank:#010x} (IDX, unsigned bytes, rank {rank})"
         )
     sizes = struct.unpack(f">{rank}I", content[4:header])
-    if len(content) != header + int(np.prod(sizes, dtype=np.int64)):
+    if len(content) != header + math.prod(sizes):
+        shape = " x ".join(map(str, sizes))
         raise InputError(
-            f"{path}: {len(content)} bytes, but its header promises {' x '.join(map(str, sizes))}; it is cut short or padded"
+            f"{path}: {len(content)} bytes, but its header promises {shape}; it is cut short or padded"
         )
     original = hashlib.sha256(content).hexdigest() == MNIST_SHA256[name]
     return np.frombuffer(content, np.uint8, offset=header).reshape(sizes), original

@@ -15,6 +15,9 @@ FIGURES: dict[str, tuple[str, str]] = {
     "chizat2020_test_error_d": ("chizat2020_test_error", "AgainstDimension"),
     "chizat2020_margin_m": ("chizat2020_margin_m", "MarginAgainstWidth"),
     "chizat2020_rates": ("chizat2020_rates", "Rates"),
+    "phuong2021_fig3": ("phuong2021_fig3", "Figure3"),
+    "phuong2021_fig4": ("phuong2021_fig4", "Figure4"),
+    "frei2022_cifar10": ("frei2022_cifar10", "Cifar10StableRank"),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from marginflow._core.errors import InputError, unknown_name
 from marginflow._core.progress import progress
 from marginflow._core.provenance import versions
-from marginflow.flows.checkpoints import Checkpoints, continued, fingerprint
+from marginflow.flows.checkpoints import Checkpoints, Kept, continued, fingerprint
 from marginflow.flows.steps import data_order
 from marginflow.nets.net import Net
 
@@ -85,7 +85,6 @@ class Course:
     steps: np.ndarray
     epochs: np.ndarray
     records: Mapping[str, np.ndarray]
-    theta: Mapping[str, np.ndarray]
 
 
 def train(
@@ -101,37 +100,40 @@ def train(
 ) -> Course:
     """Train θ and call `observe(θ)` at the steps of `record_at` and at the end.
 
-    With `checkpoints` the state is kept every few seconds under a name made of all that decides it: the same call goes
-    on from there, to the same bits, and costs nothing when it had come to its end. What `observe` does is not part of
-    the name. An InputError when the loss leaves float range.
+    With `checkpoints` the state is kept every few seconds under a name made of all that decides it, but for the number
+    of epochs: the same call goes on from there, to the same bits, a call for more epochs goes on where fewer ended,
+    and one for fewer reads what it needs. What `observe` does is not part of the name. An InputError when the loss
+    leaves float range.
     """
     import jax.numpy as jnp
 
     n, last = len(examples), recipe.steps(len(examples))
     stops = sorted({int(s) for s in record_at if 0 <= s <= last} | {last})
     start = {name: np.asarray(w, np.float32) for name, w in theta.items()}
-    of = _fingerprint(net, start, examples, recipe, stops)
+    of = _fingerprint(net, start, examples, recipe)
     weights: dict[str, Any] = {name: jnp.array(w) for name, w in start.items()}
     memory = _optimiser(recipe.optimiser, recipe.lr).init({name: weights[name] for name in net.trained})
     state: tuple[Any, Any] = (weights, memory)
-    rows, done = [], 0
+    rows: dict[int, dict[str, np.ndarray]] = {}
+    done = 0
     if checkpoints is not None and (kept := continued(checkpoints, of[:16], of)) is not None:
-        state, rows, done = _restored(kept, state)
+        known, reached = _rows(kept)
+        if all(stop in known for stop in stops if stop <= reached):
+            rows, done, state = known, reached, _state(kept, state)
 
     def keep() -> None:
         if checkpoints is not None:
             checkpoints.save(of[:16], *_kept(state, rows, done, of))
 
-    if done < last or not rows:
+    if any(stop not in rows for stop in stops):
         step = _step(net, recipe.loss, recipe.optimiser, recipe.lr, recipe.batch, n)
-        saved = time.monotonic()
         inputs, targets = jnp.asarray(examples.X), jnp.asarray(examples.labels)
-        order, ordered = None, -1
+        order, ordered, saved = None, -1, time.monotonic()
         with progress(last, label) as meter:
             meter.to(done)
             while True:
-                if done in stops and len(rows) == stops.index(done):
-                    rows.append({k: np.array(v) for k, v in observe(state[0]).items()})
+                if done in stops and done not in rows:
+                    rows[done] = {name: np.array(value) for name, value in observe(state[0]).items()}
                 if done == last:
                     break
                 epoch, place = divmod(done, recipe.per_epoch(n))
@@ -147,9 +149,8 @@ def train(
                         saved = time.monotonic()
         keep()
     steps = np.array(stops)
-    records = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    final = {name: np.array(w) for name, w in state[0].items()}
-    return Course(steps, steps / recipe.per_epoch(n), records, final)
+    records = {name: np.stack([rows[stop][name] for stop in stops]) for name in rows[last]}
+    return Course(steps, steps / recipe.per_epoch(n), records)
 
 
 def outputs(net: Net, theta: Mapping[str, Any], examples: Examples) -> np.ndarray:
@@ -240,38 +241,44 @@ def _step(net: Net, loss: str, method: str, lr: float, batch: int, n: int):
 
 def _check(loss: float, done: int, epoch: int, recipe: Recipe) -> None:
     if not np.isfinite(loss):
-        raise InputError(f"the loss left float range by step {done} (epoch {epoch + 1}); lower lr = {recipe.lr:g}")
+        raise InputError(
+            f"the loss left float range by step {done} (epoch {epoch + 1}); lower lr = {recipe.lr:g}"
+        )
 
 
-def _fingerprint(net: Net, theta, examples: Examples, recipe: Recipe, stops: list[int]) -> str:
+def _fingerprint(net: Net, theta, examples: Examples, recipe: Recipe) -> str:
     import jax
 
     made_by = {k: v for k, v in versions().items() if k in ("marginflow", "jax", "jaxlib")}
     made_by["backend"] = jax.default_backend()
-    described = {"net": str(net), **dataclasses.asdict(recipe), "record_at": stops, "versions": made_by}
+    rest = {k: v for k, v in dataclasses.asdict(recipe).items() if k != "epochs"}
     mean, spread = examples.view
     arrays = {"X": examples.X, "labels": examples.labels, "mean": mean, "spread": spread}
-    return fingerprint(described, {**theta, **arrays})
+    return fingerprint({"net": str(net), **rest, "versions": made_by}, {**theta, **arrays})
 
 
-def _kept(state, rows, done: int, of: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _kept(state, rows: Mapping[int, Mapping[str, np.ndarray]], done: int, of: str):
     import jax
 
     arrays = {f"state.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-    arrays |= {f"row.{k}.{name}": value for k, row in enumerate(rows) for name, value in row.items()}
-    return arrays, {"of": of, "step": done, "rows": len(rows)}
+    arrays |= {f"row.{step}.{name}": value for step, row in rows.items() for name, value in row.items()}
+    return arrays, {"of": of, "step": done}
 
 
-def _restored(kept, state) -> tuple[Any, list[dict[str, np.ndarray]], int]:
+def _rows(kept: Kept) -> tuple[dict[int, dict[str, np.ndarray]], int]:
+    """(what was observed by step, the step that was reached)."""
+    arrays, meta = kept
+    rows: dict[int, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        if key.startswith("row."):
+            _, step, name = key.split(".", 2)
+            rows.setdefault(int(step), {})[name] = value
+    return rows, int(meta["step"])
+
+
+def _state(kept: Kept, like):
     import jax
     import jax.numpy as jnp
 
-    arrays, meta = kept
-    leaves, structure = jax.tree.flatten(state)
-    found = [jnp.array(arrays[f"state.{i}"]) for i in range(len(leaves))]
-    rows: list[dict[str, np.ndarray]] = [{} for _ in range(meta["rows"])]
-    for key, value in arrays.items():
-        if key.startswith("row."):
-            _, k, name = key.split(".", 2)
-            rows[int(k)][name] = value
-    return jax.tree.unflatten(structure, found), rows, int(meta["step"])
+    leaves, structure = jax.tree.flatten(like)
+    return jax.tree.unflatten(structure, [jnp.array(kept[0][f"state.{i}"]) for i in range(len(leaves))])

@@ -49,7 +49,9 @@ class Cifar10StableRank(Experiment):
     seed: int = 0
 
     name: ClassVar[str] = "frei2022_cifar10"
-    title: ClassVar[str] = "CIFAR-10, two-layer net, SGD: stable rank of W against the scale of the initial weights"
+    title: ClassVar[str] = (
+        "CIFAR-10, two-layer net, SGD: stable rank of W against the scale of the initial weights"
+    )
     paper: ClassVar[str] = "frei2022"
     needs: ClassVar[tuple[str, ...]] = ("cifar10",)
 
@@ -67,7 +69,8 @@ class Cifar10StableRank(Experiment):
 
         whole, test = self._examples()
         courses = [
-            [self._course(whole, test, scale, self.seed + k) for scale in self.scales] for k in range(self.seeds)
+            [self._course(whole, test, scale, self.seed + k) for scale in self.scales]
+            for k in range(self.seeds)
         ]
         first = courses[0][0]
         names = ("stable_rank", "train_accuracy", "test_accuracy")
@@ -177,7 +180,11 @@ class Cifar10StableRank(Experiment):
         fig, axes = style.figure(1, 3, width=4.2, height=3.4)
         marks = ("o", "s", "^", "D", "v", "P")
         for k, scale in enumerate(result.scale.values):
-            look = {"color": style.CYCLE[k % len(style.CYCLE)], "marker": marks[k % len(marks)], "markersize": 3}
+            look = {
+                "color": style.CYCLE[k % len(style.CYCLE)],
+                "marker": marks[k % len(marks)],
+                "markersize": 3,
+            }
             for ax, name in zip(axes[0], ("stable_rank", "train_accuracy", "test_accuracy"), strict=True):
                 values = result[name].sel(scale=scale)
                 if result.sizes["seed"] > 1:
