@@ -1,6 +1,7 @@
 """Logs, statuses, records and errors: the small things every room leans on."""
 
 import dataclasses
+import importlib
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from marginflow._core import logs
+from marginflow._core import contents, logs
 from marginflow._core.errors import nearest, unknown_name
 from marginflow._core.paths import data_directory
 from marginflow._core.record import Record, Table, jsonable, show
@@ -178,3 +179,27 @@ def test_double_precision_is_local_to_the_call():
 
 def _raise():
     raise RuntimeError("inside")
+
+
+@pytest.mark.parametrize("package", ["marginflow", "marginflow.sectors", "marginflow.bridges"])
+def test_every_line_of_a_contents_page_leads_somewhere(package):
+    module = importlib.import_module(package)
+    assert dir(module)
+    for name in dir(module):
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'absent'"):
+        module.absent  # noqa: B018
+
+
+def test_a_contents_page_outlives_the_import_of_a_module_of_the_same_name():
+    import marginflow
+
+    importlib.import_module("marginflow.verify")
+    importlib.import_module("marginflow.report")
+    assert callable(marginflow.verify)
+    assert callable(marginflow.report)
+
+
+def test_lines_of_a_contents_page():
+    page = "from . import nets as nets\nfrom a.nets import Net as Net\nfrom a.nets import hidden\nimport os\n"
+    assert contents.read("a", page) == {"nets": ("a.nets", None), "Net": ("a.nets", "Net")}
