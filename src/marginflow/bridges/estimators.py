@@ -47,7 +47,7 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
         """(x̃ in float64, labels ±1), and everything scikit-learn wants to have been checked."""
         if self.fallback not in ("warn", "refuse"):
             raise unknown_name("fallback", str(self.fallback), ("warn", "refuse"))
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64))
         check_classification_targets(y)
         self.classes_, code = np.unique(y, return_inverse=True)
         if type_of_target(y) not in ("binary",) or len(self.classes_) > 2:
@@ -57,7 +57,9 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
                 "Wrap the estimator in sklearn.multiclass.OneVsRestClassifier for more classes."
             )
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class only ({self.classes_[0]}); a margin needs examples of two classes")
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]}); a margin needs examples of two classes"
+            )
         return self._augmented(X), np.where(code == 1, 1.0, -1.0)
 
     def _augmented(self, X: np.ndarray) -> np.ndarray:
@@ -65,7 +67,7 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
 
     def _inputs(self, X) -> np.ndarray:
         check_is_fitted(self)
-        return self._augmented(validate_data(self, X, reset=False, dtype=np.float64))
+        return self._augmented(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
     def _depart(self, why: str, instead: str) -> None:
         """Say that the promise cannot be kept: refuse, or warn and go on with `instead`."""
@@ -100,32 +102,25 @@ class TwoNeuronClassifier(MaxMarginClassifier):
             raise InputError(f"C = {self.C}; a penalty is positive")
         X, y = self._read(X, y)
         reason = not_orthogonally_separable(X, y)
-        if reason is None:
-            from marginflow import margins
-
-            data = Dataset(X, y, "training data")
-            sides = margins.positive(data), margins.negative(data)
-            low, high = ([getattr(m, f"{end}_bound") for m in sides] for end in ("lower", "upper"))
-            vectors = [m.vector for m in sides]
-            closed = all(m.certified for m in sides)
-            outcome = next((m.outcome for m in sides if m.outcome is not Outcome.CONVERGED), Outcome.CONVERGED)
-            status = Status.HOLDS if closed else Status.UNDECIDED
-            bounds, problem = (_harmonic(low), _harmonic(high)), "phuong2021.theorem1"
-            message = "" if closed else "; ".join(m.message for m in sides if m.message)
+        limit = None if reason else _limit(X, y)
+        if limit is not None:
+            vectors, bounds, certificate = limit
         else:
+            reason = reason or "the max-margin vector of a class could not be computed"
             self._depart(reason, f"each neuron is fitted against both classes with penalty C = {self.C:g}")
             soft = [soft_neuron(X[y == s], X[y == -s], float(self.C)) for s in (1.0, -1.0)]
-            vectors = [n.w for n in soft]
+            vectors, bounds = [n.w for n in soft], None
             outcome = next((n.outcome for n in soft if n.outcome is not Outcome.CONVERGED), Outcome.CONVERGED)
-            status, bounds, problem, message = Status.VACUOUS, None, "two-sided squared hinge", reason
+            certificate = ("two-sided squared hinge", Status.VACUOUS, outcome, reason)
         lengths = np.array([np.linalg.norm(w) for w in vectors])
         root = np.sqrt(lengths)
         self.W_ = np.stack(vectors) / np.where(root > 0, root, 1.0)[:, None]
         self.a_ = root * np.array([1.0, -1.0])
         q = y * self._net(X)
         self.margin_ = float(q.min() / (2 * lengths.sum()))
-        bounds = (self.margin_, None) if bounds is None else bounds
-        self.certificate_ = Certificate(problem, status, *bounds, outcome, message)
+        lower, upper = (self.margin_, None) if bounds is None else bounds
+        problem, status, outcome, message = certificate
+        self.certificate_ = Certificate(problem, status, lower, upper, outcome, message)
         return self
 
     def _net(self, X: np.ndarray) -> np.ndarray:
@@ -134,6 +129,22 @@ class TwoNeuronClassifier(MaxMarginClassifier):
     def decision_function(self, X):
         """ρ(w+ᵀx̃) - ρ(w-ᵀx̃); at least 1 in absolute value on the training rows where the theorem applies."""
         return self._net(self._inputs(X))
+
+
+def _limit(X: np.ndarray, y: np.ndarray):
+    """(w+ and w-, bounds of the normalised margin, what is proved), or None where a solver found no vector."""
+    from marginflow import margins
+
+    data = Dataset(X, y, "training data")
+    sides = margins.positive(data), margins.negative(data)
+    vectors = [m.vector for m in sides if m.vector is not None]
+    if len(vectors) < 2:
+        return None
+    bounds = _harmonic([m.lower_bound for m in sides]), _harmonic([m.upper_bound for m in sides])
+    outcome = next((m.outcome for m in sides if m.outcome is not Outcome.CONVERGED), Outcome.CONVERGED)
+    status = Status.HOLDS if all(m.certified for m in sides) else Status.UNDECIDED
+    message = "; ".join(m.message for m in sides if m.message)
+    return vectors, bounds, ("phuong2021.theorem1", status, outcome, message)
 
 
 def _harmonic(gammas) -> float:
@@ -152,8 +163,10 @@ def not_orthogonally_separable(X: np.ndarray, y: np.ndarray) -> str | None:
     if found.status is Status.HOLDS:
         return None
     i, j = found.witness["rows"]
-    return f"the rows are not orthogonally separable ({found.witness['kind']}-class rows {i} and {j} have cosine " \
-           f"{found.witness['cosine']:.3g})"
+    return (
+        f"the rows are not orthogonally separable ({found.witness['kind']}-class rows {i} and {j} have cosine "
+        f"{found.witness['cosine']:.3g})"
+    )
 
 
 class _Interpolating(MaxMarginClassifier):
@@ -175,11 +188,14 @@ class _Interpolating(MaxMarginClassifier):
         bad = ~kept | (mixed[group] & (np.sign(votes[group]) != y))
         if not bad.any():
             return X, y, ""
-        why = f"{int(bad.sum())} rows contradict others or are zero (first: row {int(np.argmax(bad))}), so the margin is 0"
+        first = int(np.argmax(bad))
+        why = f"{int(bad.sum())} rows contradict others or are zero (first: row {first}), so the margin is 0"
         self._depart(why, "they are left out, the majority on each ray is kept")
         X, y = X[~bad], y[~bad]
         if len(np.unique(y)) < 2:
-            raise ValueError("only one class is left without the rows that contradict each other; the classes coincide")
+            raise ValueError(
+                "only one class is left without the rows that contradict each other; the classes coincide"
+            )
         return X, y, why + "; they were left out"
 
 
@@ -221,17 +237,29 @@ class F1MaxMarginClassifier(_Interpolating):
             rounds=self.rounds,
             seed=seed,
         )
-        if not found.lower_bound > 0:
-            raise ValueError(f"F1MaxMarginClassifier: no positive margin was found ({found.message or found.outcome})")
-        self.neurons_, self.margin_ = found.neurons, float(found.value)
-        self.certificate_ = _certificate("f1", found, left_out)
+        self.neurons_ = found.neurons
+        if found.lower_bound > 0:
+            self.margin_ = self.scale_ = float(found.value)
+            self.certificate_ = _certificate("f1", found, left_out)
+            return self
+        why = "the search found no measure that separates the rows"
+        self._depart(why, "the best one it found is kept; more neurons and rounds may help")
+        values = self._measure(X)
+        self.scale_, self.margin_ = float(np.median(np.abs(values))) or 1.0, float((y * values).min())
+        self.certificate_ = Certificate(
+            "f1", Status.VACUOUS, self.margin_, found.upper_bound, found.outcome, why
+        )
         return self
+
+    def _measure(self, X: np.ndarray) -> np.ndarray:
+        """κ Σ_j sign_j mass_j φ(c_jᵀx̃): the function of unit variation norm."""
+        pre = np.maximum(X @ self.neurons_.direction.T, 0.0)
+        kappa, features = (1.0, pre**2) if self.activation == "srelu" else (0.5, pre)
+        return kappa * features @ (self.neurons_.sign * self.neurons_.mass)
 
     def decision_function(self, X):
         """f(x̃)/γ1, which is at least 1 in absolute value, and of the right sign, on the rows fitted."""
-        pre = np.maximum(self._inputs(X) @ self.neurons_.direction.T, 0.0)
-        kappa, features = (1.0, pre**2) if self.activation == "srelu" else (0.5, pre)
-        return kappa * features @ (self.neurons_.sign * self.neurons_.mass) / self.margin_
+        return self._measure(self._inputs(X)) / self.scale_
 
 
 class F2MaxMarginClassifier(_Interpolating):
@@ -251,14 +279,18 @@ class F2MaxMarginClassifier(_Interpolating):
         from marginflow.margins.kernels import between
         from marginflow.nets.activations import activation
 
-        between(np.ones((1, 1)), np.ones((1, 1)), activation(self.activation))  # refuses those without closed form
+        between(
+            np.ones((1, 1)), np.ones((1, 1)), activation(self.activation)
+        )  # refuses those without closed form
         X, y = self._read(X, y)
         X, y, left_out = self._consistent(X, y)
         found = margins.f2(Dataset(X, y, "training data"), activation=self.activation)
         beta = found.vector
         if beta is None:
             why = "the kernel matrix determines no positive margin in double precision"
-            self._depart(why, f"a 2-norm soft margin with ridge {RIDGE:g} of the mean diagonal is fitted instead")
+            self._depart(
+                why, f"a 2-norm soft margin with ridge {RIDGE:g} of the mean diagonal is fitted instead"
+            )
             K = np.outer(y, y) * between(X, X, activation(self.activation))
             beta = _soft_kernel_margin(K)
             reached = K @ beta
@@ -279,7 +311,9 @@ class F2MaxMarginClassifier(_Interpolating):
         X = self._inputs(X)
         sigma = activation(self.activation)
         step = max(1, 2**24 // max(len(self.rows_), 1))
-        parts = [between(X[s : s + step], self.rows_, sigma) @ self.coefficients_ for s in range(0, len(X), step)]
+        parts = [
+            between(X[s : s + step], self.rows_, sigma) @ self.coefficients_ for s in range(0, len(X), step)
+        ]
         return np.concatenate(parts)
 
 
@@ -290,7 +324,9 @@ def _soft_kernel_margin(K: np.ndarray) -> np.ndarray:
     ridged = K + RIDGE * np.trace(K) / len(K) * np.eye(len(K))
     found = margins.f2_finite(np.linalg.cholesky(ridged))
     if found.dual is None or found.vector is None:
-        raise ValueError(f"F2MaxMarginClassifier: the soft margin did not converge ({found.message or found.outcome})")
+        raise ValueError(
+            f"F2MaxMarginClassifier: the soft margin did not converge ({found.message or found.outcome})"
+        )
     return found.dual / float((ridged @ found.dual)[found.dual > 0].min())
 
 

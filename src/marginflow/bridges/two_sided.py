@@ -33,9 +33,10 @@ def soft_neuron(own: np.ndarray, other: np.ndarray, C: float) -> SoftNeuron:
     """The minimiser for the class with rows `own`, by Newton steps on the active rows with exact line search."""
     Z = np.concatenate([own, -other]).astype(np.float64)
     b = np.concatenate([np.ones(len(own)), np.zeros(len(other))])
-    w, steps, gap = np.zeros(Z.shape[1]), 0, np.inf
+    w, steps = np.zeros(Z.shape[1]), 0
     best = (np.inf, w)
-    for steps in range(1, STEPS + 1):
+    while steps < STEPS:
+        steps += 1
         short = b - Z @ w
         active = short > 0
         gap = _relative_gap(Z, b, w, short, C)
@@ -70,7 +71,9 @@ def _exact_step(w, direction, short, change, C: float) -> float:
         return 0.0
     if slope(1.0) <= 1e-14 * abs(slope(0.0)):
         return 1.0
-    breaks = np.unique(np.clip(np.divide(short, change, out=np.ones_like(short), where=change != 0), 0.0, 1.0))
+    breaks = np.unique(
+        np.clip(np.divide(short, change, out=np.ones_like(short), where=change != 0), 0.0, 1.0)
+    )
     low, high = 0, len(breaks) - 1
     while low < high:  # the first break with a slope that is not negative
         middle = (low + high) // 2

@@ -24,6 +24,7 @@ COMMANDS = (
     "predict",
     "train",
     "verify",
+    "inspect",
     "reproduce",
     "sweep",
     "report",
