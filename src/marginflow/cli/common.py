@@ -17,6 +17,9 @@ Data = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Exactly one JSON document on standard output.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 unless the answer is 'holds'.")]
 Label = Annotated[str, typer.Option("--label", help="Name of the label column of a table.")]
+Theorems = Annotated[
+    list[str] | None, typer.Option("--theorem", help="Only this theorem (may be repeated).")
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.", min=0)]
 
 

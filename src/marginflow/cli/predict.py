@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from marginflow.cli.common import Data, Json, Label, Strict
+from marginflow.cli.common import Data, Json, Label, Strict, Theorems
 
 
 def predict(
@@ -17,9 +17,7 @@ def predict(
     net: Annotated[
         str, typer.Option("--net", help="Another architecture, e.g. linear or deep-linear:depth=3,width=20.")
     ] = "",
-    theorem: Annotated[
-        list[str] | None, typer.Option("--theorem", help="Only this theorem (may be repeated).")
-    ] = None,
+    theorem: Theorems = None,
     label: Label = "y",
     json: Json = False,
     strict: Strict = False,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from marginflow.cli.common import Json, Label, Strict
+from marginflow.cli.common import Json, Label, Strict, Theorems
 
 
 def verify(
@@ -16,9 +16,7 @@ def verify(
     ] = "",
     activation: Annotated[str, typer.Option(help="Of the net in --weights: relu, leaky:0.1, ...")] = "relu",
     train: Annotated[str, typer.Option(help="Which layers were trained: both, input or output.")] = "both",
-    theorem: Annotated[
-        list[str] | None, typer.Option("--theorem", help="Only this theorem (may be repeated).")
-    ] = None,
+    theorem: Theorems = None,
     label: Label = "y",
     json: Json = False,
     strict: Strict = False,
