@@ -22,7 +22,9 @@ DIGITS = 6  # of numbers sent to charts
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Curves against one axis. `series`: name -> y values; `levels`: predicted values drawn across."""
+    """Curves, or points, against one axis. `series`: name -> y values; `bands`: name -> (low, high) around that
+    series; `levels`: predicted values drawn across.
+    """
 
     title: str
     x: Any
@@ -32,6 +34,8 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    bands: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    points: bool = False
     kind: str = "curves"
 
 

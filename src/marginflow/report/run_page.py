@@ -75,6 +75,7 @@ def figures_of(run: Any, portrait: Any | None, limits: dict[str, float]) -> list
                 {"singular value": s},
                 "index",
                 "singular value",
+                points=True,
             )
         )
     history = run.history

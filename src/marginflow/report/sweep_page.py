@@ -89,7 +89,7 @@ def _verdict_sections(results: Any) -> list[Section]:
 
 
 def quantities_table(results: Any) -> Table:
-    rows = []
+    rows, results = [], _done(results)
     for name, values in results.data_vars.items():
         if values.dims != ("cell",) or values.dtype.kind != "f":
             continue
@@ -98,7 +98,7 @@ def quantities_table(results: Any) -> Table:
             spread = np.quantile(finite, [0, 0.25, 0.5, 0.75, 1])
             rows.append((str(name).replace("_", " "), str(len(finite)), *(show(float(q)) for q in spread)))
     columns = ("quantity", "cells", "least", "lower quartile", "median", "upper quartile", "largest")
-    return Table("Spread over the cells", columns, tuple(rows))
+    return Table("Spread over the cells that are done", columns, tuple(rows))
 
 
 def axes_table(results: Any, axes: list[str]) -> Table:
@@ -112,7 +112,7 @@ def axes_table(results: Any, axes: list[str]) -> Table:
 
 def axis_charts(results: Any, axes: list[str]) -> list[Chart]:
     """Median and quartiles of each quantity at each value of each axis of numbers, over all other axes."""
-    charts = []
+    charts, results = [], _done(results)
     for axis in axes:
         x = results[axis].values
         values = np.unique(x[np.isfinite(x)]) if x.dtype.kind in "fi" else []
@@ -122,16 +122,22 @@ def axis_charts(results: Any, axes: list[str]) -> list[Chart]:
             rows = [_finite(results[name].values[x == v]) for v in values]
             if not any(len(r) for r in rows):
                 continue
-            spread = {
-                label: np.array([np.quantile(r, q) if len(r) else np.nan for r in rows])
-                for label, q in (("median", 0.5), ("lower quartile", 0.25), ("upper quartile", 0.75))
-            }
-            if np.nanmax(spread["upper quartile"]) == np.nanmin(spread["lower quartile"]):
+            low, median, high = (
+                np.array([np.quantile(r, q) if len(r) else np.nan for r in rows]) for q in (0.25, 0.5, 0.75)
+            )
+            if np.nanmax(high) == np.nanmin(low):
                 continue  # a flat line says less than the table above
             log_x = bool(values[0] > 0 and values[-1] / values[0] >= 50)
             title = name.replace("_", " ")
-            charts.append(Chart(f"{title} against {axis}", values, spread, axis, title, log_x, log_y))
+            curve, band = {"median": median}, {"median": (low, high)}
+            heading = f"{title} against {axis}, median and quartiles"
+            charts.append(Chart(heading, values, curve, axis, title, log_x, log_y, bands=band))
     return charts
+
+
+def _done(results: Any) -> Any:
+    """A run that diverged has numbers too, of where it was last sound: they say nothing about the others."""
+    return results.isel(cell=np.flatnonzero(results.state.values == "done"))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

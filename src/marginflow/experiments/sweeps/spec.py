@@ -68,7 +68,7 @@ FLOW_ONLY = ("mode", "rtol")
 DESCENT_ONLY = ("lr", "batch", "epochs", "schedule", "replacement", "precision")
 TEMPLATES = ("data", "net")  # may name other values of the cell in braces
 MEMBERS = 8  # of one compiled program: what keeps a CPU's cache warm; a GPU wants hundreds
-MOST_CELLS = 10_000_000
+MOST_CELLS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,14 +116,11 @@ def spec(asked: Mapping[str, Any]) -> Spec:
         if name not in known:
             raise unknown_name("entry of a sweep", name, known)
     fixed = {name: _value(name, asked[name]) for name in asked if name in OPTIONS}
-    rows = [
-        *itertools.product(_listed(asked.get("list")), _drawn(asked.get("random")), _grid(asked.get("grid")))
-    ]
-    if len(rows) > MOST_CELLS:
-        raise InputError(f"{len(rows)} cells; ask for at most {MOST_CELLS}")
+    listed, drawn, grid = _listed(asked.get("list")), _drawn(asked.get("random")), _grid(asked.get("grid"))
+    _few("cells", len(listed) * len(drawn) * len(grid))
     axes: dict[str, None] = {}
     cells = []
-    for parts in rows:
+    for parts in itertools.product(listed, drawn, grid):
         cell: Cell = dict(fixed)
         for part in parts:
             for name, value in part.items():
@@ -233,15 +230,10 @@ def _axis(name: str, values: Any) -> Sequence[Any]:
         raise InputError(f"grid: {name} = {values!r}; give {remedy}")
     ((kind, ends),) = values.items()
     numbers = isinstance(ends, list | tuple) and all(type(e) in (int, float) for e in ends)
-    if kind == "range" and numbers and 2 <= len(ends) <= 3 and all(type(e) is int for e in ends):
-        found = [*range(*ends)] if len(ends) < 3 or ends[2] else []
-    elif (
-        kind in ("linear", "geometric")
-        and numbers
-        and len(ends) == 3
-        and type(ends[2]) is int
-        and ends[2] > 0
-    ):
+    if kind == "range" and numbers and 2 <= len(ends) <= 3 and all(_whole(e) for e in ends):
+        found = range(*ends) if len(ends) < 3 or ends[2] else []
+    elif kind in ("linear", "geometric") and numbers and len(ends) == 3 and _whole(ends[2]) and ends[2] > 0:
+        _few(name, ends[2])
         if kind == "geometric" and not min(ends[:2]) > 0:
             raise InputError(f"grid: {name}: a geometric axis lies above 0, not {ends[:2]}")
         found = (np.linspace if kind == "linear" else np.geomspace)(*ends).tolist()
@@ -251,7 +243,18 @@ def _axis(name: str, values: Any) -> Sequence[Any]:
         found = []
     if not found:
         raise InputError(f"grid: {name} = {values!r}; give {remedy}")
+    _few(name, len(found))
     return found
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and abs(value) <= 2**53
+
+
+def _few(name: str, count: int) -> None:
+    """Before anything of that length is made."""
+    if count > MOST_CELLS:
+        raise InputError(f"{name}: {count} values; ask for at most {MOST_CELLS}")
 
 
 def _drawn(table: Any) -> list[Cell]:
@@ -264,6 +267,7 @@ def _drawn(table: Any) -> list[Cell]:
         names["seed"], seed = seed, 0
     if type(samples) is not int or samples < 1:
         raise InputError(f"random: samples = {samples!r}; give how many draws")
+    _few("random: samples", samples)
     if type(seed) is not int or seed < 0:
         raise InputError(f"random: seed = {seed!r}; give a whole number of at least 0")
     columns = {}

@@ -3,6 +3,8 @@
   const NS = "http://www.w3.org/2000/svg";
   const W = 460, H = 320, L = 62, R = 14, T = 12, B = 44;
   const COLOURS = ["var(--negative)", "var(--positive)", "var(--holds)", "var(--undecided)", "var(--vacuous)", "var(--soft)"];
+  // A class has one colour wherever it appears.
+  const colour = (name, k) => ({ positive: "var(--positive)", negative: "var(--negative)" })[name] || COLOURS[k % 6];
   const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "1 4"];
 
   const make = (tag, attributes, parent, text) => {
@@ -25,6 +27,7 @@
       const ticks = [];
       for (let k = first; k <= last; k += step) ticks.push(10 ** k);
       if (high / low < 100) for (let k = first; k <= last; k++) ticks.push(2 * 10 ** k, 5 * 10 ** k);
+      if (ticks.filter((t) => t >= low && t <= high).length < 2) ticks.push(...axis(low, high, false).ticks);
       return { map: (v) => (Math.log10(v) - Math.log10(low)) / (Math.log10(high) - Math.log10(low) || 1), ticks: ticks.filter((t) => t >= low && t <= high) };
     }
     const span = high - low || Math.abs(high) || 1;
@@ -57,10 +60,12 @@
   function curves(box, chart) {
     const usable = (v, log) => v !== null && Number.isFinite(v) && (!log || v > 0);
     const names = Object.keys(chart.series);
+    const bands = Object.entries(chart.bands);
     const xs = [], ys = Object.values(chart.levels).filter((v) => usable(v, chart.log_y));
     for (const name of names) chart.series[name].forEach((v, i) => {
       if (usable(v, chart.log_y) && usable(chart.x[i], chart.log_x)) { xs.push(chart.x[i]); ys.push(v); }
     });
+    for (const [, ends] of bands) for (const end of ends) ys.push(...end.filter((v) => usable(v, chart.log_y)));
     if (!xs.length) { box.textContent = "no finite values to draw"; return; }
     const low = Math.min(...ys), high = Math.max(...ys), pad = chart.log_y ? 0 : 0.05 * (high - low || Math.abs(high) || 1);
     const x = axis(Math.min(...xs), Math.max(...xs), chart.log_x), y = axis(low - pad, high + pad, chart.log_y);
@@ -72,14 +77,27 @@
     }
     const tip = document.createElement("div");
     tip.className = "tip";
+    for (const [name, [low, high]] of bands) {
+      const good = chart.x.map((v, i) => i).filter((i) => usable(chart.x[i], chart.log_x) && usable(low[i], chart.log_y) && usable(high[i], chart.log_y));
+      const corner = (i, v) => `${px(chart.x[i]).toFixed(1)} ${py(v).toFixed(1)}`;
+      const outline = [...good.map((i) => corner(i, high[i])), ...good.reverse().map((i) => corner(i, low[i]))];
+      if (outline.length) make("path", { d: `M${outline.join("L")}Z`, fill: colour(name, names.indexOf(name)), "fill-opacity": 0.2 }, svg);
+    }
     names.forEach((name, k) => {
+      if (chart.points) {
+        chart.series[name].forEach((v, i) => {
+          if (!usable(v, chart.log_y) || !usable(chart.x[i], chart.log_x)) return;
+          make("circle", { cx: px(chart.x[i]).toFixed(1), cy: py(v).toFixed(1), r: 4.5, fill: colour(name, k) }, svg);
+        });
+        return;
+      }
       let path = "", open = false;
       chart.series[name].forEach((v, i) => {
         if (!usable(v, chart.log_y) || !usable(chart.x[i], chart.log_x)) { open = false; return; }
         path += `${open ? "L" : "M"}${px(chart.x[i]).toFixed(1)} ${py(v).toFixed(1)}`;
         open = true;
       });
-      make("path", { d: path, fill: "none", stroke: COLOURS[k % 6], "stroke-width": 2, "stroke-dasharray": DASHES[k % 6] }, svg);
+      make("path", { d: path, fill: "none", stroke: colour(name, k), "stroke-width": 2, "stroke-dasharray": DASHES[k % 6] }, svg);
     });
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * W;
@@ -94,7 +112,7 @@
       const item = document.createElement("span");
       item.style.marginRight = "1em";
       const mark = make("svg", { viewBox: "0 0 24 8", style: "width:24px;display:inline-block;margin-right:.3em" });
-      make("line", { x1: 0, x2: 24, y1: 4, y2: 4, stroke: COLOURS[k % 6], "stroke-width": 2, "stroke-dasharray": DASHES[k % 6] }, mark);
+      make("line", { x1: 0, x2: 24, y1: 4, y2: 4, stroke: colour(name, k), "stroke-width": 2, "stroke-dasharray": DASHES[k % 6] }, mark);
       item.append(mark, name);
       legend.appendChild(item);
     });
@@ -111,12 +129,16 @@
     const longest = Math.max(...chart.coordinates.map(length), 1e-300);
     const still = chart.coordinates.map((c) => [c[0] / longest, c[1] / longest]);
     const edge = { map: (v) => (v + 1.2) / 2.4, ticks: [-1, -0.5, 0, 0.5, 1] };
-    const { svg, px, py } = frame(box, edge, edge, ["first singular direction (longest neuron = 1)", "second singular direction"]);
+    // The second direction may be far shorter than the first: its axis is as long as the neurons need.
+    const tall = 1.2 * Math.max(0.1, ...still.map((c) => Math.abs(c[1])), ...chart.frames.flat().map((c) => Math.abs(c[1])));
+    const side = axis(-tall, tall, false);
+    const { svg, px, py } = frame(box, edge, side, ["first singular direction (longest neuron = 1)", "second singular direction"]);
     chart.directions.forEach((d, k) => {
       const size = length(d);
       if (!size) return;
-      make("line", { class: "ray", x1: px(0), y1: py(0), x2: px(1.1 * d[0] / size), y2: py(1.1 * d[1] / size) }, svg);
-      make("text", { x: px(1.16 * d[0] / size), y: py(1.16 * d[1] / size) + 4, "text-anchor": "middle" }, svg, chart.direction_names[k]);
+      const reach = Math.min(1.1 / (Math.abs(d[0]) || 1e-300), 0.92 * tall / (Math.abs(d[1]) || 1e-300));
+      make("line", { class: "ray", x1: px(0), y1: py(0), x2: px(reach * d[0]), y2: py(reach * d[1]) }, svg);
+      make("text", { x: px(1.05 * reach * d[0]), y: py(1.05 * reach * d[1]) + 4, "text-anchor": "middle" }, svg, chart.direction_names[k]);
     });
     const tip = document.createElement("div");
     tip.className = "tip";
