@@ -11,12 +11,12 @@ import numpy as np
 from marginflow._core.progress import progress
 from marginflow._core.status import Outcome
 from marginflow.margins import f1_columns, f1_faces
-from marginflow.margins.certificates_f1 import FACTOR, weights_from_above
+from marginflow.margins.certificates_f1 import weights_from_above
 from marginflow.margins.f1_measure import Found, State, features, merged
 from marginflow.margins.f1_particles import descend
 from marginflow.margins.f1_polish import polish
 from marginflow.margins.f1_program import masses, patterned
-from marginflow.margins.inner import reachable
+from marginflow.margins.inner import InnerMax, reachable
 from marginflow.margins.inner_ascent import climb, values
 
 EXACT, ROUGH = (
@@ -26,9 +26,8 @@ EXACT, ROUGH = (
 STARTS = 200  # random starts of one pricing
 OFFERS = 15  # neurons that enter per round and sign, at most
 OFFER_COSINE = 0.99  # and no two of them closer than this
-POOL = 400  # directions the linear master keeps
 CHECK = 1e-3  # relative gap below which the global maximum is asked for
-SWITCH = 3  # rounds without progress on either side after which the linear master takes over
+SWITCH = 3  # rounds without progress on either side after which columns take over, where a proof is in reach
 PATIENCE = 10  # and after which the search gives up
 
 
@@ -46,79 +45,85 @@ def search(
 ) -> Found:
     """Rows X in coordinates of their span, of size about 1.
 
-    `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere. The best measure and the best weights are
-    kept apart: they need not come from the same round. Where a proof is in reach and the pattern program's accuracy
-    is used up, the linear master takes over: its α is a vertex, exact to the last digits, unlike an interior point.
+    `tolerance` is the aim where a proof is in reach, `search_gap` elsewhere.
     """
+
+    def prove(weights: np.ndarray, starts: np.ndarray) -> tuple[InnerMax, InnerMax]:
+        options = {"tolerance": tolerance / 8, "starts": starts, "max_nodes": max_nodes}
+        return weights_from_above(X, y, weights, "srelu" if squared else "relu", **options)[1]
+
     if f1_faces.fits(X):
-        return f1_columns.generate(X, y, squared, rounds=max(rounds, 1), tolerance=tolerance / 8)
+        oracle = f1_columns.every_face(X, squared)
+        return f1_columns.generate(
+            X, y, squared, oracle, prove=prove, rounds=max(rounds, 1), tolerance=tolerance / 4
+        )
     first = descend(X, y, max(count, 2), rng, squared=squared)
     length = np.linalg.norm(first.u, axis=1)
     v, sign = first.u / length[:, None], first.sign
     program = masses(features(v, sign, X, y, squared))
     used = program.mass > 0
-    v, sign = v[used], sign[used]
-    state = (
-        _linear_master(v, sign, X, y, True)
-        if squared
-        else _pattern_master(v, sign, program.mass[used], X, y, EXACT if reachable(X, y, False) else ROUGH)
+    v, sign, mass = v[used], sign[used], program.mass[used]
+    climbing = f1_columns.climbing(X, squared, rng)
+    if squared:
+        value = float((features(v, sign, X, y, True) @ mass).min())
+        start = State(v, sign, mass, program.weights, value, program.outcome)
+        provable = reachable(X, y, True)
+        return f1_columns.generate(
+            X, y, True, climbing, start=start, prove=prove if provable else None, rounds=max(rounds, 1),
+            tolerance=tolerance / 4 if provable else search_gap,
+        )  # fmt: skip
+    state = _pattern_master(v, sign, mass, X, y, EXACT if reachable(X, y, False) else ROUGH)
+    coarse = _patterns(_polished(state, X, y), X, y, prove, rounds, rng, tolerance, search_gap)
+    if coarse.outcome is Outcome.CONVERGED or not coarse.provable or coarse.steps >= rounds:
+        return coarse
+    # The accuracy of the pattern program is used up; the α of a linear program is exact to the last digits.
+    fine = f1_columns.generate(
+        X,
+        y,
+        False,
+        climbing,
+        start=coarse.state,
+        prove=prove,
+        rounds=rounds - coarse.steps,
+        tolerance=tolerance / 4,
     )
-    state = state if squared else _polished(state, X, y)
-    floor = 1e-13 * float(np.linalg.norm(X, axis=1).max()) ** (2 if squared else 1)
-    activation = "srelu" if squared else "relu"
-    best, dual, stuck = state, (np.inf, state.weights, state.v), 0
+    weights, found = min((fine.weights, fine.found), (coarse.weights, coarse.found), key=lambda one: one[1])
+    return fine._replace(weights=weights, found=found, steps=fine.steps + coarse.steps)
+
+
+def _patterns(state: State, X, y, prove, rounds: int, rng, tolerance: float, search_gap: float) -> Found:
+    """Pattern programs and pricing in turn. The best measure and the best weights need not come from one round."""
+    floor = 1e-13 * float(np.linalg.norm(X, axis=1).max())
+    best, dual, stuck = state, (np.inf, state.weights), 0
     with progress(rounds, "F1 margin") as meter:
         for steps in range(rounds + 1):
             on = state.weights > 0
-            provable = reachable(X[on], y[on], squared)
+            provable = reachable(X[on], y[on], False)
             gap = tolerance / 4 if provable else search_gap
-            new_v, new_sign, found = _price(state, X, y, squared, rng, best.value)
+            new_v, new_sign, found = _price(state, X, y, rng, best.value)
             if provable and found <= best.value * (1 + CHECK) + floor:
                 # Climbing may have missed the maximum: the proof decides, and its directions join the offers.
-                both = weights_from_above(
-                    X,
-                    y,
-                    state.weights,
-                    activation,
-                    tolerance=tolerance / 4,
-                    starts=state.v,
-                    max_nodes=max_nodes,
-                )[1]
+                both = prove(state.weights, state.v)
                 found = max(found, *(one.value for one in both))
                 new_v = np.concatenate([new_v, [one.direction for one in both]])
                 new_sign = np.concatenate([new_sign, [1.0, -1.0]])
             narrower = found < dual[0] * (1 - gap / 10)
-            dual = min(dual, (found, state.weights, state.v), key=lambda one: one[0])
+            dual = min(dual, (found, state.weights), key=lambda one: one[0])
             closed = dual[0] <= best.value * (1 + gap) + floor
-            if closed or steps == rounds or stuck >= PATIENCE or not len(new_v):
+            patience = SWITCH if provable else PATIENCE
+            if closed or steps == rounds or stuck >= patience or not len(new_v):
                 outcome = (
                     Outcome.CONVERGED if closed else Outcome.MAX_STEPS if steps == rounds else Outcome.STALLED
                 )
                 return Found(best, dual[1], dual[0], provable, outcome, steps)
             v, sign = np.concatenate([state.v, new_v]), np.concatenate([state.sign, new_sign])
-            if squared or (provable and stuck >= SWITCH):
-                state = _linear_master(v, sign, X, y, squared, best.value)
-            else:
-                share = np.full(len(new_v), state.mass.mean() * 1e-3)
-                state = _pattern_master(
-                    v, sign, np.concatenate([state.mass, share]), X, y, EXACT if provable else ROUGH
-                )
-                state = _polished(state, X, y) if provable else state
+            mass = np.concatenate([state.mass, np.full(len(new_v), state.mass.mean() * 1e-3)])
+            state = _pattern_master(v, sign, mass, X, y, EXACT if provable else ROUGH)
+            state = _polished(state, X, y) if provable else state
             stuck = 0 if narrower or state.value > best.value * (1 + gap / 10) else stuck + 1
             best = state if state.value > best.value else best
-            kappa = FACTOR[squared]
-            meter.advance(1, f"margin {kappa * best.value:.5g}, dual {kappa * dual[0]:.5g} (scaled rows)")
+            meter.advance(1, f"margin {best.value / 2:.5g}, dual {dual[0] / 2:.5g} (scaled rows)")
     raise AssertionError("unreachable: the last round returns")
-
-
-def _linear_master(v, sign, X, y, squared, level=None) -> State:
-    """Masses over all directions offered; of many, those without mass and far from their price are let go."""
-    program = masses(features(v, sign, X, y, squared), level)
-    keep = np.arange(len(v))
-    if len(v) > POOL:
-        price = sign * values(v, X, program.weights * y, squared)
-        keep = np.union1d(np.flatnonzero(program.mass > 0), np.argsort(-price, kind="stable")[: POOL // 2])
-    return State(v[keep], sign[keep], program.mass[keep], program.weights, program.value, program.outcome)
 
 
 def _pattern_master(v, sign, mass, X, y, accuracy: tuple[float, float]) -> State:
@@ -153,14 +158,14 @@ def _polished(state: State, X, y) -> State:
     return state
 
 
-def _price(state: State, X, y, squared, rng, level: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _price(state: State, X, y, rng, level: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Local maxima of ±Σ α_i y_i φ(cᵀx_i) above the margin, best first and apart from each other; the best value."""
     offers, signs, top = [np.empty((0, X.shape[1]))], [np.empty(0)], 0.0
     for s in (1.0, -1.0):
         beta = s * state.weights * y
         starts = np.concatenate([rng.standard_normal((STARTS, X.shape[1])), state.v])
-        c = climb(starts, X, beta, squared)
-        g = values(c, X, beta, squared)
+        c = climb(starts, X, beta)
+        g = values(c, X, beta)
         top = max(top, float(g.max()))
         taken: list[int] = []
         for j in np.argsort(-g, kind="stable"):
