@@ -6,6 +6,7 @@ TorchScript archives are code and are refused before torch sees them.
 """
 
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +55,9 @@ def _from_pickle(path: Path) -> dict[str, np.ndarray]:
     torch = require_torch()
     _refuse_torchscript(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # torch remarks on pickle protocols; what matters is whether it refuses
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a file that it cannot or will not read
         raise InputError(f"{path}: {_why(error)}") from None
     for key in NESTED:

@@ -86,7 +86,7 @@ class Pruned(Record):
     message: str = ""
 
     COLUMNS = ("replacement", "status", "accuracy", "trained", "agreement", "both neurons off", "parameters", "of",
-               "µs a row", "trained ", "fit, s")  # fmt: skip
+               "µs a row", "µs trained", "fit, s")  # fmt: skip
 
     def row(self) -> tuple[str, ...]:
         return (
