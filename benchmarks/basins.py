@@ -1,21 +1,22 @@
 """The exact basin map against small-step integration, both in JAX, float64, on the same device.
 
-    python benchmarks/basins.py [--d 3 20] [--n 100] [--directions 100000] [--sample 64]
-
-Small steps: Euler for dw/dt = |a| Σ p_i 1{w·x_i > 0} x_i on unit vectors, vmapped and jitted, until the exact
-path's last event (the longest of the sample) plus `--settle` time units, with the step halved until at least
-`--agree` of the sample lies within `--within` of the exact limit or `--most` steps are reached. Printed: microseconds
-per neuron of both, the share that agrees, and the ratio. Compilation is left out of both.
+Small steps: Euler for dw/dt = |a| Σ p_i 1{w·x_i > 0} x_i on unit vectors, vmapped and jitted, until the exact path's last
+event (the longest of the sample) and SETTLE more, with the step halved until AGREE of the sample lie within WITHIN of
+the exact limit or MOST steps are reached.
 """
 
-import argparse
-import json
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
 import marginflow as mf
+from benchmarks.table import Aim, Entry, Least, Row, Run, clock
 from marginflow._core.arrays import double
+
+WORK = "basin map"
+SETTLE, AGREE, WITHIN, MOST = 2.0, 0.99, 0.05, 500_000
+PATIENCE = 20.0  # seconds that one more halving may be expected to take
 
 
 @double
@@ -25,7 +26,7 @@ def small_steps(X, p, W, steps: int, h: float):
     import jax.numpy as jnp
 
     @jax.jit
-    def run(W):
+    def run(W, steps, h):
         def step(_, W):
             W = W + h * (((W @ X.T > 0) * p) @ X)
             return W / jnp.linalg.norm(W, axis=1, keepdims=True)
@@ -33,79 +34,46 @@ def small_steps(X, p, W, steps: int, h: float):
         return jax.lax.fori_loop(0, steps, step, W)
 
     W = jnp.asarray(W / np.linalg.norm(W, axis=1, keepdims=True))
-    run(W).block_until_ready()
+    run(W, 1, h).block_until_ready()
     start = time.perf_counter()
-    end = run(W).block_until_ready()
+    end = run(W, steps, h).block_until_ready()
     return np.asarray(end), time.perf_counter() - start
 
 
-def compare(
-    n: int, d: int, directions: int, sample: int, settle: float, agree: float, within: float, most: int
-) -> dict:
+def gaussian(n: int, d: int) -> mf.Dataset:
     rng = np.random.default_rng(0)
-    data = mf.Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
-    W = rng.standard_normal((directions, d))
-    mf.basins(data, W[: min(directions, 8192)])
-    start = time.perf_counter()
-    exact = mf.basins(data, W)
-    seconds = time.perf_counter() - start
-    T = float(exact.time[:sample].max()) + settle
-    h = T / 1000
-    while True:
-        end, slow = small_steps(data.X, data.y / 2, W[:sample], round(T / h), h)
-        same = float((np.linalg.norm(end - exact.limit[:sample], axis=1) < within).mean())
-        if same >= agree or round(T / h) * 2 > most:
-            break
-        h /= 2
-    fast = seconds / directions
-    return {
-        "n": n,
-        "d": d,
-        "directions": directions,
-        "seconds": seconds,
-        "us_per_neuron": 1e6 * fast,
-        "events_mean": float(exact.events.mean()),
-        "us_per_event": 1e6 * seconds / float(exact.events.sum()),
-        "slid": float((exact.slid > 0).mean()),
-        "slid_most": int(exact.slid.max()),
-        "limits": len(exact.limits),
-        "retried": exact.retried,
-        "undecided": exact.counts()["undecided"],
-        "small_steps": round(T / h),
-        "step": h,
-        "within": within,
-        "agree": same,
-        "us_per_neuron_small_steps": 1e6 * slow / sample,
-        "ratio": slow / sample / fast,
-    }
+    return mf.Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--d", type=int, nargs="+", default=[3, 20])
-    parser.add_argument("--n", type=int, default=100)
-    parser.add_argument("--directions", type=int, default=100_000)
-    parser.add_argument("--sample", type=int, default=64)
-    parser.add_argument("--settle", type=float, default=2.0)
-    parser.add_argument("--agree", type=float, default=0.99)
-    parser.add_argument("--within", type=float, default=0.05)
-    parser.add_argument("--most", type=int, default=1_000_000)
-    options = parser.parse_args()
-    for d in options.d:
-        row = compare(
-            options.n,
-            d,
-            options.directions,
-            options.sample,
-            options.settle,
-            options.agree,
-            options.within,
-            options.most,
-        )
-        print(json.dumps(row), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def rows(run: Run) -> Iterator[Entry]:
+    """Least work: at each event three products of the data with a vector (theory §3.1), on one reading of the data."""
+    million = 1_000_000
+    cases = run.choose([(100, 3, million), (100, 20, million if run.gpu else 60_000)], [(20, 3, 256)])
+    sample = run.choose(4096 if run.gpu else 64, 16)
+    for n, d, directions in cases:
+        data = gaussian(n, d)
+        W = np.random.default_rng(1).standard_normal((directions, d))
+        few = W[: min(directions, 8192)]
+        exact, seconds, warm_up = clock(lambda d=data, W=W: mf.basins(d, W), warm=lambda d=data, W=few: mf.basins(d, W),
+                                        patience=1.0)  # fmt: skip
+        case = f"n={n}, d={d}, {max(directions, run.choose(million, directions)):,} directions"
+        whole = directions / run.choose(million, directions)
+        least = Least(6.0 * n * d * float(exact.events.sum()) / whole, 8.0 * n * d)
+        ours = Row(WORK, case, "marginflow", seconds / whole,
+                   {"agreement": 1.0, "undecided": exact.counts()["undecided"], "events each": float(exact.events.mean())},
+                   least, warm_up, whole, f"{1e6 * seconds / float(exact.events.sum()):.2g} µs per event")  # fmt: skip
+        yield ours
+        T = float(exact.time[:sample].max()) + SETTLE
+        steps = run.choose(1000, 200)
+        while True:
+            end, slow = small_steps(data.X, data.y / 2, W[:sample], steps, T / steps)
+            same = float((np.linalg.norm(end - exact.limit[:sample], axis=1) < WITHIN).mean())
+            if same >= AGREE or 2 * steps > run.choose(MOST, 800) or 2 * slow > PATIENCE:
+                break
+            steps *= 2
+        share = sample / (directions / whole)
+        peer = Row(WORK, case, "small steps, vmapped in JAX", slow / share, {"agreement": same}, least, whole=share,
+                   note=f"{steps:,} steps; agreement is the share of {sample} starts within {WITHIN:g} of the exact limit")  # fmt: skip
+        yield peer
+        ratio = (peer.seconds or 0.0) / (ours.seconds or 1.0)
+        yield Aim(WORK, case, "100 times small steps of equal fate", 100.0, ratio, ratio >= 100, peer.method)

@@ -133,9 +133,19 @@ def _one(data: mf.Dataset, kind: str, expected: dict[str, Expectation]) -> Itera
     for name, method, _ in PEERS:
         wait = expected[name].at(data.n)
         if wait > PATIENCE:
-            yield Row(WORK, case, name, None, {"shortfall": None}, least, note=f"not run: about {wait:.0f} s expected")
+            yield Row(
+                WORK,
+                case,
+                name,
+                None,
+                {"shortfall": None},
+                least,
+                note=f"not run: about {wait:.0f} s expected",
+            )
             continue
-        w, taken, warm_up = clock(lambda m=method: m(data, kind), warm=lambda m=method: m(few, kind), patience=0.5)
+        w, taken, warm_up = clock(
+            lambda m=method: m(data, kind), warm=lambda m=method: m(few, kind), patience=0.5
+        )
         expected[name].n, expected[name].seconds = data.n, taken
         peers.append(Row(WORK, case, name, taken, shortfall(w), least, warm_up))
         yield peers[-1]

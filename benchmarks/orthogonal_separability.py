@@ -98,15 +98,21 @@ def rows(run: Run) -> Iterator[Entry]:
         answer, seconds, _ = clock(lambda data=data: orthogonal_separability(data))
         formed = answer.witness["pairs_examined"]
         least = Least(4.0 * data.n * data.d + 2.0 * data.d * formed, data.X.nbytes, precision)
-        ours = Row(WORK, case, "marginflow", seconds, {"status": answer.status.value, "pairs formed": formed}, least)
+        ours = Row(
+            WORK, case, "marginflow", seconds, {"status": answer.status.value, "pairs formed": formed}, least
+        )
         yield ours
         every = blocks(data)
         peers: list[tuple[str, Callable]] = [("scan by BLAS", scan)]
         if run.gpu:
-            peers.append(("scan by PyTorch on the device", lambda data, pairs: torch_scan(data, pairs, "cuda")))
+            peers.append(
+                ("scan by PyTorch on the device", lambda data, pairs: torch_scan(data, pairs, "cuda"))
+            )
         for name, method in peers:
             part = every[:: -(-len(every) // SCANNED)]
-            sound, taken, _ = clock(lambda data=data, part=part, method=method: method(data, part), patience=1.0)
+            sound, taken, _ = clock(
+                lambda data=data, part=part, method=method: method(data, part), patience=1.0
+            )
             whole = len(part) / len(every)
             quality = {"status": ("holds" if sound else "fails") if whole == 1 else "partial",
                        "pairs formed": data.n * (data.n + 1) // 2}  # fmt: skip

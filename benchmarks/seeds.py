@@ -1,146 +1,203 @@
-"""Seeds per second of theory §8.1 (n=500, d=20, width 100, SGD, batch 50, 500 epochs), in single precision.
+"""Seeds of theory §8.1 (n=500, d=20, width 100, SGD, batch 50, 500 epochs), in single precision.
 
-    python benchmarks/seeds.py [--seeds 100] [--torch-seeds 2] [--json]
-
-marginflow, PyTorch eager (one net after the other) and torch.func.vmap (all nets in one call) train on the same data
-from the same law of initial weights, in one process, one after the other; a warm-up of each is not timed. Beside them
-the rate of one large matrix product on the same cores, and the share of it that the training attains: a step needs
-3 products of 50 × 20 × 100 (activations, their weights' gradient) less the input's, so 4·50·20·100 flops, plus those
-of the output layer.
+Every method trains on the same data from the same law of initial weights with its own random orders. A step needs
+3 products of 50 × 20 × 100 (outputs, the gradient of W, that of a) less the gradient in the input: 4·50·20·100 operations
+and those of the output layer.
 """
 
-import argparse
-import json
-import time
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 import marginflow as mf
+from benchmarks.table import Aim, Entry, Least, Row, Run, clock
 from marginflow.flows import ensembles
 
+WORK = "SGD seeds"
 N, D, WIDTH, BATCH, LR, SCALE = 500, 20, 100, 50, 0.1, 0.05
-FLOPS_PER_STEP = 4 * BATCH * D * WIDTH + 4 * BATCH * WIDTH
+STEPS = N // BATCH  # per epoch
+OPERATIONS = 4.0 * BATCH * D * WIDTH + 4.0 * BATCH * WIDTH
+
+Quality = dict[str, Any]
 
 
-def timed(run) -> float:
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
-
-
-def ours(data, seeds: int, epochs: int):
+def ours(data: mf.Dataset, seeds: int, epochs: int) -> Quality:
     members = ensembles.grid(seeds=range(seeds), scales=[SCALE], lrs=[LR])
-    return ensembles.ensemble(
-        mf.TwoLayer(WIDTH),
-        data,
-        members,
-        init="uniform",
-        batch=BATCH,
-        epochs=epochs,
-        precision="single",
-        progress=False,
-    )
+    found = ensembles.ensemble(mf.TwoLayer(WIDTH), data, members, init="uniform", batch=BATCH, epochs=epochs,
+                               precision="single", progress=False)  # fmt: skip
+    return judged(data, found.theta["W"], found.theta["a"])
 
 
-def torch_eager(X, y, epochs: int) -> None:
-    import torch
+def judged(data: mf.Dataset, W, a) -> Quality:
+    """Mean loss, and margin over norms, of nets stacked along the first axis."""
+    W, a = np.asarray(W, float).reshape(-1, WIDTH, D), np.asarray(a, float).reshape(-1, WIDTH)
+    f = np.einsum("snp,sp->sn", np.maximum(np.einsum("nd,spd->snp", data.X, W), 0), a)
+    q = data.y * f
+    size = (W**2).sum((1, 2)) + (a**2).sum(1)
+    return {
+        "log loss": math.log(np.logaddexp(0, -q).mean()),
+        "normalised margin": float((q.min(1) / size).mean()),
+    }
 
-    net = torch.nn.Sequential(
-        torch.nn.Linear(D, WIDTH, bias=False), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1, bias=False)
-    )
-    with torch.no_grad():
-        for w in net.parameters():
-            w *= SCALE
-    optimiser = torch.optim.SGD(net.parameters(), lr=LR)
+
+def drawn(seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Initial weights of the framework's default law, scaled."""
+    rng = np.random.default_rng(0)
+    W = rng.uniform(-1, 1, (seeds, WIDTH, D)) * SCALE * D**-0.5
+    a = rng.uniform(-1, 1, (seeds, WIDTH)) * SCALE * WIDTH**-0.5
+    return W.astype(np.float32), a.astype(np.float32)
+
+
+def numpy_loop(data: mf.Dataset, seeds: int, epochs: int) -> Quality:
+    """Hand-written gradients, all nets in one product."""
+    X, y = np.asarray(data.X, np.float32), np.asarray(data.y, np.float32)
+    W, a = drawn(seeds)
+    rng = np.random.default_rng(1)
+    each = np.arange(seeds)[:, None]
     for _ in range(epochs):
-        order = torch.randperm(N)
-        for start in range(0, N, BATCH):
-            rows = order[start : start + BATCH]
-            loss = torch.nn.functional.softplus(-y[rows] * net(X[rows]).squeeze(-1)).mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-
-
-def torch_vmap(X, y, seeds: int, epochs: int) -> None:
-    import torch
-    from torch.func import grad, vmap
-
-    def loss(W, a, x, labels):
-        return torch.nn.functional.softplus(-labels * (torch.relu(x @ W.T) @ a)).mean()
-
-    gradient = vmap(grad(loss, argnums=(0, 1)))
-    W = torch.empty(seeds, WIDTH, D).uniform_(-1, 1) * SCALE * D**-0.5
-    a = torch.empty(seeds, WIDTH).uniform_(-1, 1) * SCALE * WIDTH**-0.5
-    for _ in range(epochs):
-        order = torch.argsort(torch.rand(seeds, N), dim=1)
+        order = np.argsort(rng.random((seeds, N)), axis=1)
         for start in range(0, N, BATCH):
             rows = order[:, start : start + BATCH]
-            gW, ga = gradient(W, a, X[rows], y[rows])
-            W, a = W - LR * gW, a - LR * ga
+            x, labels = X[rows], y[rows]
+            z = np.maximum(x @ W.transpose(0, 2, 1), 0)
+            q = labels * np.einsum("sbp,sp->sb", z, a)
+            c = labels / (1 + np.exp(q)) * np.float32(LR / BATCH)
+            ga = np.einsum("sb,sbp->sp", c, z)
+            W += a[:, :, None] * (((z > 0) * c[:, :, None]).transpose(0, 2, 1) @ x)
+            a[each[:, 0]] += ga
+    return judged(data, W, a)
 
 
-def product_rate(size: int = 1024) -> float:
-    """Flops per second of one large single-precision product, the best of five."""
-    import jax
-    import jax.numpy as jnp
+class Torch:
+    """PyTorch's ways of training many nets, on one device."""
 
-    A = jnp.ones((size, size), jnp.float32)
-    product = jax.jit(lambda A: A @ A)
-    product(A).block_until_ready()
-    return 2 * size**3 / min(timed(lambda: product(A).block_until_ready()) for _ in range(5))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--torch-seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=500)
-    parser.add_argument(
-        "--vmap-epochs", type=int, default=50, help="timed epochs of torch.func.vmap; scaled up"
-    )
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    import jax
-
-    data = mf.data.phuong2021(n=N, d=D, seed=0)
-    ours(data, args.seeds, 1)
-    steps = args.epochs * N // BATCH
-    found = {
-        "device": str(jax.devices()[0]),
-        "seeds": args.seeds,
-        "marginflow_seconds_per_seed": timed(lambda: ours(data, args.seeds, args.epochs)) / args.seeds,
-        "product_flops_per_second": product_rate(),
-    }
-    attained = FLOPS_PER_STEP * steps / found["marginflow_seconds_per_seed"]
-    found |= {
-        "attained_flops_per_second": attained,
-        "share_of_product_rate": attained / found["product_flops_per_second"],
-    }
-    try:
+    def __init__(self, data: mf.Dataset, device: str):
         import torch
-    except ImportError:
-        found["torch"] = None
-    else:
-        X, y = (torch.tensor(np.array(v), dtype=torch.float32) for v in (data.X, data.y))
-        torch_eager(X, y, 2)
-        torch_vmap(X, y, args.seeds, 1)
-        eager = [timed(lambda: torch_eager(X, y, args.epochs)) for _ in range(args.torch_seeds)]
-        vmapped = (
-            timed(lambda: torch_vmap(X, y, args.seeds, args.vmap_epochs)) * args.epochs / args.vmap_epochs
+
+        self.torch, self.data, self.device = torch, data, device
+        self.X, self.y = (
+            torch.tensor(np.array(v), dtype=torch.float32, device=device) for v in (data.X, data.y)
         )
-        found |= {
-            "torch": torch.__version__,
-            "torch_threads": torch.get_num_threads(),
-            "torch_eager_seconds_per_seed": min(eager),
-            "torch_vmap_seconds_per_seed": vmapped / args.seeds,
-        }
-        for rival in ("eager", "vmap"):
-            found[f"times_torch_{rival}"] = (
-                found[f"torch_{rival}_seconds_per_seed"] / found["marginflow_seconds_per_seed"]
-            )
-    print(json.dumps(found) if args.json else "\n".join(f"{k:32} {v}" for k, v in found.items()))
+
+    def single(self, epochs: int, compiled: bool) -> Quality:
+        """One net: a module and an optimiser, as one writes it."""
+        torch, X, y = self.torch, self.X, self.y
+        W, a = drawn(1)
+        net = torch.nn.Sequential(
+            torch.nn.Linear(D, WIDTH, bias=False), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1, bias=False)
+        ).to(self.device)
+        with torch.no_grad():
+            net[0].weight.copy_(torch.tensor(W[0]))
+            net[2].weight.copy_(torch.tensor(a))
+        optimiser = torch.optim.SGD(net.parameters(), lr=LR)
+
+        def loss_of(x, labels):
+            return torch.nn.functional.softplus(-labels * net(x).squeeze(-1)).mean()
+
+        loss_of = torch.compile(loss_of) if compiled else loss_of
+        for _ in range(epochs):
+            order = torch.randperm(N, device=self.device)
+            for start in range(0, N, BATCH):
+                rows = order[start : start + BATCH]
+                loss = loss_of(X[rows], y[rows])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+        return judged(self.data, net[0].weight.detach().cpu(), net[2].weight.detach().cpu())
+
+    def mapped(self, seeds: int, epochs: int, step=None) -> Quality:
+        """All nets in one call of torch.func.vmap, compiled if `step` is."""
+        torch, X, y = self.torch, self.X, self.y
+        step = step or self.step()
+        W, a = (torch.tensor(v, device=self.device) for v in drawn(seeds))
+        for _ in range(epochs):
+            order = torch.argsort(torch.rand(seeds, N, device=self.device), dim=1)
+            for start in range(0, N, BATCH):
+                rows = order[:, start : start + BATCH]
+                W, a = step(W, a, X[rows], y[rows])
+        return judged(self.data, W.cpu(), a.cpu())
+
+    def step(self, compiled: bool = False):
+        torch = self.torch
+
+        def loss(W, a, x, labels):
+            return torch.nn.functional.softplus(-labels * (torch.relu(x @ W.T) @ a)).mean()
+
+        gradient = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1)))
+
+        def step(W, a, x, labels):
+            gW, ga = gradient(W, a, x, labels)
+            return W - LR * gW, a - LR * ga
+
+        return torch.compile(step) if compiled else step
 
 
-if __name__ == "__main__":
-    main()
+def rows(run: Run) -> Iterator[Entry]:
+    data = mf.data.phuong2021(n=N, d=D, seed=0)
+    epochs = run.choose(500, 2)
+    counts = run.choose([1, 10, 100, 10_000], [8])
+    most = run.choose(
+        2000 if run.gpu else 120, 8
+    )  # members that are really trained; more are the same batches again
+    table: dict[int, list[Row]] = {count: [] for count in counts}
+    for count in counts:
+        kept = min(count, most)
+        quality, seconds, warm_up = clock(lambda k=kept: ours(data, k, epochs), warm=lambda k=kept: ours(data, k, run.choose(2, epochs)),
+                                          patience=1.0)  # fmt: skip
+        yield _row(table, count, "marginflow", seconds, quality, epochs, warm_up, kept / count)
+    for name, one, together in _peers(data, run, epochs):
+        solo: tuple[Quality, float, float] | None = None
+        for count in counts:
+            if together is None:  # one net after the other
+                solo = solo or clock(lambda one=one: one(epochs), warm=lambda one=one: one(1), patience=1.0)
+                yield _row(table, count, name, solo[1] * count, solo[0], epochs, solo[2], 1 / count)
+                continue
+            kept = min(count, 1000 if run.gpu else 100)
+            shorter = epochs if kept <= 10 else max(1, epochs // 50)
+            quality, seconds, warm_up = clock(lambda k=kept, s=shorter, t=together: t(k, s),
+                                              warm=lambda k=kept, t=together: t(k, 1), patience=0.5)  # fmt: skip
+            whole = kept / count * shorter / epochs
+            shown = quality if shorter == epochs else {"log loss": None, "normalised margin": None}
+            yield _row(table, count, name, seconds / whole, shown, epochs, warm_up, whole)
+    for count in counts:
+        yield from _aims(table[count], run)
+
+
+def _peers(data: mf.Dataset, run: Run, epochs: int):
+    """(name, trains one net, trains many at once or None)."""
+    yield "NumPy, all nets in one product", None, lambda k, e: numpy_loop(data, k, e)
+    if importlib.util.find_spec("torch") is None:
+        return
+    torch = Torch(data, run.device)
+    yield "PyTorch eager", lambda e: torch.single(e, False), None
+    yield "torch.func.vmap", None, lambda k, e: torch.mapped(k, e)
+    if run.quick:
+        return
+    yield "torch.compile", lambda e: torch.single(e, True), None
+    step: Callable = torch.step(compiled=True)
+    yield "torch.compile of torch.func.vmap", None, lambda k, e: torch.mapped(k, e, step)
+
+
+def _row(table, count, method, seconds, quality, epochs, warm_up, whole) -> Row:
+    least = Least(OPERATIONS * STEPS * epochs * count, 8.0 * N * D, "single")
+    row = Row(WORK, f"{count:,} seeds, {epochs} epochs", method, seconds, quality, least, warm_up, whole)
+    table[count].append(row)
+    return row
+
+
+def _aims(rows: list[Row], run: Run) -> Iterator[Aim]:
+    mine, peers = rows[0], rows[1:]
+    eager = [row for row in peers if row.method == "PyTorch eager"]
+    if eager:
+        yield _aim(mine, eager, 5.0 if run.gpu else 10.0, "PyTorch eager")
+    if peers:
+        yield _aim(mine, peers, 5.0 if run.gpu else 1.5, "the best peer")
+
+
+def _aim(mine: Row, peers: list[Row], needed: float, whom: str) -> Aim:
+    best = min(peers, key=lambda row: row.seconds or math.inf)
+    ratio = (best.seconds or math.inf) / (mine.seconds or math.inf)
+    return Aim(WORK, mine.case, f"{needed:g} times {whom}", needed, ratio, ratio >= needed, best.method)

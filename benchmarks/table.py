@@ -78,7 +78,9 @@ class Slope:
         rise = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
         slope = rise / sum((a - mx) ** 2 for a in x)
         local = (y[-1] - y[-2]) / (x[-1] - x[-2])
-        return cls(work, variable, tuple(map(float, sizes)), tuple(map(float, seconds)), slope, local, because)
+        return cls(
+            work, variable, tuple(map(float, sizes)), tuple(map(float, seconds)), slope, local, because
+        )
 
 
 Entry = Row | Aim | Slope
