@@ -51,15 +51,10 @@ def _single(data: Dataset) -> Dataset:
     return Dataset(data.X.astype(np.float32), data.y, f"{data.name} in float32")
 
 
-def _cloud(n: int, d: int, seed: int) -> Callable[[], Dataset]:
-    """Points with random labels: separable exactly when n is small beside d (Cover)."""
-
-    def make() -> Dataset:
-        rng = np.random.default_rng(seed)
-        y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-        return Dataset(rng.standard_normal((n, d)), y, f"cloud-{n}x{d}")
-
-    return make
+def cloud(n: int, d: int, seed: int) -> Dataset:
+    """Normal points with alternating labels: separable almost surely when n is small beside d (Cover)."""
+    X = np.random.default_rng(seed).standard_normal((n, d))
+    return Dataset(X, np.where(np.arange(n) % 2, 1.0, -1.0), f"cloud-{n}x{d}")
 
 
 CASES = {
@@ -142,7 +137,7 @@ CASES = {
             _rows("contradiction", [[1, 2], [3, 1]], [[-1, -1], [3, 1]]),
             {"separable": False, "orthogonally_separable": False, "contradiction": (1, 3)},
         ),
-        Case("cloud-wide", _cloud(12, 30, seed=1), {"separable": True}),
+        Case("cloud-wide", lambda: cloud(12, 30, seed=1), {"separable": True}),
     ]
 }
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from cases import cloud
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sector_oracles import small_steps
@@ -13,11 +14,6 @@ from marginflow._core.errors import InputError
 from marginflow.cli import main
 from marginflow.data import Dataset, phuong2021
 from marginflow.sectors import early
-
-
-def cloud(seed: int, n: int, d: int) -> Dataset:
-    rng = np.random.default_rng(seed)
-    return Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
 
 
 def agrees_with_reference(data: Dataset, W, signs, basins, generic=True) -> None:
@@ -36,7 +32,7 @@ def agrees_with_reference(data: Dataset, W, signs, basins, generic=True) -> None
 def test_the_batch_follows_the_reference(n, d):
     """Generic data of every shape, more dimensions than examples included."""
     for seed in range(3):
-        data = cloud(seed, n, d)
+        data = cloud(n, d, seed)
         rng = np.random.default_rng(seed + 1000)
         W, signs = rng.standard_normal((30, d)), rng.choice([-1, 1], 30)
         basins = mf.basins(data, W, signs, lanes=64)
@@ -45,7 +41,7 @@ def test_the_batch_follows_the_reference(n, d):
 
 
 def test_refilled_lanes_change_nothing():
-    data, W = cloud(0, 12, 3), np.random.default_rng(1).standard_normal((333, 3))
+    data, W = cloud(12, 3, seed=0), np.random.default_rng(1).standard_normal((333, 3))
     one, many = mf.basins(data, W, lanes=64), mf.basins(data, W, lanes=512)
     np.testing.assert_array_equal(one.fate, many.fate)
     np.testing.assert_array_equal(one.events, many.events)
@@ -75,7 +71,7 @@ def test_rank_deficient_data_with_a_component_outside_the_span():
 
 def test_directions_in_special_position():
     """On one hyperplane, on two, on a data point, against the field: the batch decides them as the reference does."""
-    data = cloud(0, 12, 3)
+    data = cloud(12, 3, seed=0)
     corners = [np.cross(data.X[i], data.X[j]) for i in range(0, 12, 2) for j in range(i + 2, 12, 2)]
     edges = [np.cross(x, [0.3, 0.7, -0.2]) for x in data.X]
     # The corners lie on two negative hyperplanes: opposed for sign 1. For sign -1 two aligned ones would meet, which
@@ -89,7 +85,7 @@ def test_directions_in_special_position():
 
 
 def test_the_fates_are_those_of_small_steps():
-    data = cloud(1, 10, 2)
+    data = cloud(10, 2, seed=1)
     rng = np.random.default_rng(0)
     W = rng.standard_normal((300, 2))
     for sign in (1, -1):
@@ -120,7 +116,7 @@ def test_all_four_fates_occur_and_are_counted():
 
 
 def test_ends_are_extremal_directions():
-    data = cloud(1, 12, 3)
+    data = cloud(12, 3, seed=1)
     found = mf.extremal(data)
     basins = mf.basins(data, np.random.default_rng(0).standard_normal((3000, 3)), lanes=64)
     known = np.array([e.direction for e in found.positive])
@@ -173,7 +169,7 @@ def test_lemma_b1_over_many_neurons(seed):
 
 
 def test_the_cap_and_the_refusals():
-    data, W = cloud(0, 12, 3), np.random.default_rng(0).standard_normal((20, 3))
+    data, W = cloud(12, 3, seed=0), np.random.default_rng(0).standard_normal((20, 3))
     capped = mf.basins(data, W, max_events=2, lanes=64)
     assert "undecided" in capped.fate
     with pytest.raises(InputError, match="sign"):
@@ -185,7 +181,7 @@ def test_the_cap_and_the_refusals():
 
 
 def test_one_direction_and_a_weight_of_zero():
-    data = cloud(0, 10, 3)
+    data = cloud(10, 3, seed=0)
     assert mf.basins(data, [1.0, 2.0, 3.0]).fate.shape == (1,)
     weights = np.where(np.arange(10) < 5, 1.0, 0.0)
     W = np.random.default_rng(0).standard_normal((20, 3))

@@ -4,6 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
+from cases import cloud
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,12 +12,6 @@ from marginflow import InputError, Outcome, margins
 from marginflow.data import Dataset, chizat2020, phuong2021
 from marginflow.margins.certificates_f1 import game_bounds, measure_from_below, weights_from_above
 from marginflow.margins.f1_particles import soft_margin
-
-
-def cloud(n: int, d: int, seed: int) -> Dataset:
-    rng = np.random.default_rng(seed)
-    y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-    return Dataset(rng.standard_normal((n, d)), y, f"cloud {n}x{d}")
 
 
 def maximum_on_circle(X: np.ndarray, beta: np.ndarray) -> float:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import cloud
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sector_oracles import small_steps, value
@@ -11,11 +12,6 @@ from marginflow._core.errors import InputError
 from marginflow.data import Dataset, phuong2021
 from marginflow.sectors.early import Fate, path
 from marginflow.sectors.selection import least_velocity, settle
-
-
-def cloud(seed: int, n: int, d: int) -> Dataset:
-    rng = np.random.default_rng(seed)
-    return Dataset(rng.standard_normal((n, d)), np.where(np.arange(n) % 2, 1.0, -1.0))
 
 
 def kinds(q):
@@ -155,7 +151,7 @@ def test_a_neuron_against_its_field_without_a_hold_is_undecided():
 
 
 def test_the_cap_on_events_is_said():
-    data = cloud(0, 60, 3)
+    data = cloud(60, 3, seed=0)
     full = path(data, [1.0, 2.0, 3.0])
     assert len(full.events) > 10
     assert path(data, [1.0, 2.0, 3.0], max_events=5).fate is Fate.UNDECIDED
@@ -164,7 +160,7 @@ def test_the_cap_on_events_is_said():
 @pytest.mark.parametrize(("w", "sign", "message"), [([1.0, 2.0], 2, "sign"), ([[1.0, 2.0]], 1, "one neuron")])
 def test_refusals(w, sign, message):
     with pytest.raises(InputError, match=message):
-        path(cloud(0, 4, 2), w, sign)
+        path(cloud(4, 2, seed=0), w, sign)
 
 
 # --- against small steps ---------------------------------------------------------------------------------
@@ -173,7 +169,7 @@ def test_refusals(w, sign, message):
 @pytest.mark.parametrize(("n", "d", "seed"), [(8, 2, 0), (8, 2, 1), (12, 3, 0), (12, 3, 2), (30, 10, 0)])
 def test_small_steps_come_to_the_path(n, d, seed):
     """Euler's error is of order h, sliding included: two step sizes show both the closeness and the order."""
-    data = cloud(seed, n, d)
+    data = cloud(n, d, seed)
     W = np.random.default_rng(seed + 100).standard_normal((24, d))
     for sign in (1, -1):
         paths = [path(data, w, sign) for w in W]
@@ -196,7 +192,7 @@ def test_small_steps_come_to_the_path(n, d, seed):
 def test_on_generic_data_most_neurons_slide():
     slid = []
     for seed in range(5):
-        data = cloud(seed, 12, 3)
+        data = cloud(12, 3, seed)
         W = np.random.default_rng(seed).standard_normal((40, 3))
         slid += [any((arc.pattern == 0).any() for arc in path(data, w).arcs) for w in W]
     assert np.mean(slid) > 0.7
@@ -238,7 +234,7 @@ def test_settled_states_are_consistent(seed):
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.sampled_from([1, -1]))
 def test_the_value_of_g_never_falls_and_patterns_are_those_of_the_direction(seed, d, sign):
-    data = cloud(seed, 10, d)
+    data = cloud(10, d, seed)
     q = path(data, np.random.default_rng(seed + 1).standard_normal(d), sign)
     times = np.array([arc.time for arc in q.arcs])
     assert (np.diff(times) >= 0).all()
@@ -257,7 +253,7 @@ def test_the_value_of_g_never_falls_and_patterns_are_those_of_the_direction(seed
 
 @given(st.integers(0, 10**6), st.floats(1e-6, 1e6))
 def test_scale_of_the_start_does_not_matter(seed, scale):
-    data, w = cloud(seed, 8, 3), np.random.default_rng(seed).standard_normal(3)
+    data, w = cloud(8, 3, seed), np.random.default_rng(seed).standard_normal(3)
     q, r = path(data, w), path(data, scale * w)
     assert kinds(q) == kinds(r)
     np.testing.assert_allclose(q.events.log_time, r.events.log_time, atol=1e-9)
@@ -265,7 +261,7 @@ def test_scale_of_the_start_does_not_matter(seed, scale):
 
 @given(st.integers(0, 10**6))
 def test_flipping_labels_and_sign_changes_nothing(seed):
-    data, w = cloud(seed, 8, 3), np.random.default_rng(seed).standard_normal(3)
+    data, w = cloud(8, 3, seed), np.random.default_rng(seed).standard_normal(3)
     q, r = path(data, w, 1), path(Dataset(data.X, -data.y), w, -1)
     assert kinds(q) == kinds(r)
     np.testing.assert_array_equal(q.events.log_time, r.events.log_time)
@@ -290,7 +286,7 @@ def test_lemma_b1_and_lemma_3_along_early_paths(seed, d):
 
 
 def test_growth_past_the_range_of_floats():
-    data = cloud(1, 10, 3)
+    data = cloud(10, 3, seed=1)
     q = path(data, [1.0, 0.3, -0.2])
     u, log_norm = q.at(1e7)
     assert log_norm > 1e5
