@@ -8,7 +8,6 @@ maximum can be enclosed globally the loop goes on until the two sides meet.
 """
 
 import dataclasses
-from fractions import Fraction
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from marginflow._core.tolerances import EPS, MARGIN_GAP, SUPPORT
 from marginflow.data.dataset import Dataset
 from marginflow.margins.base import Margin
 from marginflow.margins.certificates_f1 import FACTOR, game_bounds, measure_from_below, weights_from_above
+from marginflow.margins.f1_zero import opposed_rays, vanishing
 from marginflow.margins.inner import degree, row_space
 
 SEARCH_GAP = (
@@ -124,7 +124,11 @@ def f1(
     problem = _Problem.of(X, y, "srelu" if squared else "relu", bias, tolerance)
     pair = opposed_rays(X, y)
     if pair is not None:
-        return problem.zero(pair)
+        return problem.contradiction(pair)
+    none = None if squared else vanishing(X, y)
+    if none is not None:
+        message = f"the weighted features of {np.count_nonzero(none)} rows cancel for every direction"
+        return problem.zero(none, message)
     start = None if squared else _two_cones(data, bias, problem)
     if start is not None and start.certified:
         return start
@@ -281,14 +285,18 @@ class _Problem:
             method=method,
         )
 
-    def zero(self, pair: tuple[int, int]) -> F1Margin:
+    def contradiction(self, pair: tuple[int, int]) -> F1Margin:
         """γ1 = 0 because two rows on one ray carry different labels: their weighted features cancel identically."""
         i, k = pair
         norm = np.linalg.norm(self.X[[i, k]] / self.scale, axis=1) ** (2 if self.squared else 1)
         weights = np.zeros(len(self.y))
         weights[[i, k]] = norm[::-1] / norm.sum()
-        empty = Neurons(np.zeros((0, self.X.shape[1])), np.zeros(0), np.zeros(0))
         what = "are equal" if np.array_equal(self.X[i], self.X[k]) else "lie on one ray from the origin"
+        message = f"rows {i} and {k} {what} and carry different labels: no net of this kind separates them"
+        return self.zero(weights, message, pair)
+
+    def zero(self, weights: np.ndarray, message: str, pair: tuple[int, int] | None = None) -> F1Margin:
+        """γ1 = 0, proved by weights whose features cancel for every direction."""
         return F1Margin(
             kind="f1",
             value=0.0,
@@ -296,47 +304,18 @@ class _Problem:
             upper_bound=0.0,
             certified=True,
             vector=None,
-            support=np.array(pair),
+            support=np.flatnonzero(weights),
             dual=weights,
             outcome=Outcome.INFEASIBLE,
             separable=False,
             bias=self.bias,
-            neurons=empty,
+            neurons=Neurons(np.zeros((0, self.X.shape[1])), np.zeros(0), np.zeros(0)),
             contradictory=pair,
             dual_value=0.0,
             activation=self.activation,
             method="closed form",
-            message=f"rows {i} and {k} {what} and carry different labels: no net of this kind separates them",
+            message=message,
         )
-
-
-def opposed_rays(X: np.ndarray, y: np.ndarray) -> tuple[int, int] | None:
-    """Two rows with different labels on one ray from the origin, decided in exact arithmetic; the first, or None.
-
-    Candidates agree in direction to 12 digits; rows whose agreement is only that close are not reported.
-    """
-    unit = X / np.abs(X).max(axis=1, keepdims=True)
-    direction = np.random.default_rng(0).standard_normal(X.shape[1])
-    key = unit @ direction
-    order = np.argsort(key, kind="stable")
-    width = 1e-12 * np.abs(direction).sum()
-    for place, i in enumerate(order):
-        for k in order[place + 1 :]:
-            if key[k] - key[i] > width:
-                break
-            if y[i] != y[k] and np.abs(unit[i] - unit[k]).max() <= 1e-12 and _one_ray(X[i], X[k]):
-                return (int(min(i, k)), int(max(i, k)))
-    return None
-
-
-def _one_ray(a: np.ndarray, b: np.ndarray) -> bool:
-    if np.array_equal(a, b):
-        return True
-    at = int(np.abs(a).argmax())
-    p, q = Fraction(float(a[at])), Fraction(float(b[at]))
-    return p * q > 0 and all(
-        Fraction(float(s)) * q == Fraction(float(t)) * p for s, t in zip(a, b, strict=True)
-    )
 
 
 def _two_cones(data: Dataset, bias: bool, problem: _Problem) -> F1Margin | None:

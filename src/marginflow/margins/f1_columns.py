@@ -17,6 +17,7 @@ import numpy as np
 
 from marginflow._core.progress import progress
 from marginflow._core.status import Outcome
+from marginflow._core.tolerances import EPS
 from marginflow.margins import f1_faces
 from marginflow.margins.certificates_f1 import FACTOR
 from marginflow.margins.f1_measure import Found, State, features, merged
@@ -92,7 +93,7 @@ def generate(
     v, sign = np.concatenate([unit, -unit, unit, -unit]), np.repeat([1.0, -1.0], 2 * len(X))
     if start is not None:
         v, sign = np.concatenate([v, start.v]), np.concatenate([sign, start.sign])
-    floor = 1e-13 * float(np.linalg.norm(X, axis=1).max()) ** (2 if squared else 1)
+    floor = 8 * EPS * float(np.linalg.norm(X, axis=1).max()) ** (2 if squared else 1)
     best, dual, stuck = start, (np.inf, np.full(len(y), 1 / len(y))), 0
     with progress(rounds, "F1 margin") as meter:
         for steps in range(1, rounds + 1):

@@ -97,7 +97,7 @@ def _contradiction(rows: SignedRows, X: np.ndarray, data: Dataset, degree: int |
     """(two rows, Gordan's α) where two examples cancel exactly: different labels on one point, or, for homogeneous σ,
     on one ray: then ‖x_k‖^degree σ(·, x_i) = ‖x_i‖^degree σ(·, x_k). None if there is no such pair."""
     if degree:
-        from marginflow.margins.f1 import opposed_rays
+        from marginflow.margins.f1_zero import opposed_rays
 
         pair = opposed_rays(X, data.y)
     else:
