@@ -26,7 +26,7 @@ class Boundaries(Experiment):
     seeds: int = 3
 
     def quick(self) -> "Boundaries":
-        return dataclasses.replace(self, n=60, k=3, width=200, steps=5000, seeds=2)
+        return dataclasses.replace(self, n=40, k=2, width=100, steps=10_000, seeds=2)
 
     def measure(self) -> Any:
         import xarray

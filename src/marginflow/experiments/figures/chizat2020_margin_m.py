@@ -82,13 +82,6 @@ class MarginAgainstWidth(Experiment):
                 (None, top),
                 why,
             ),
-            Number(
-                f"margin at m = {self.widths[0]} over that at m = {self.widths[-1]}",
-                float(result.margin.isel(width=0).median() / widest.margin.median()),
-                "smaller",
-                (None, 1),
-                "narrow nets reach less",
-            ),
         )
 
     def draw(self, result: Any) -> Any:
