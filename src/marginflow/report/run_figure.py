@@ -54,4 +54,4 @@ def _history(ax, run, name: str, title: str, late, log_y: bool, predicted: float
         plots.level(ax, predicted, "predicted")
     ax.set(xscale="log", yscale="log" if log_y else "linear", xlabel="log t", ylabel=title)
     ax.set_title(f"{title.partition(' to ')[0]} against log t")
-    ax.legend(loc="best")
+    ax.legend(loc="lower left" if log_y else "lower right")
