@@ -1,5 +1,6 @@
 """What is needed to repeat a result: versions, devices, options, data hash."""
 
+import functools
 import platform
 import sys
 from importlib import metadata
@@ -11,6 +12,11 @@ PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "equinox", "diffrax", "clarabel",
 
 
 def versions() -> dict[str, str]:
+    return dict(_versions())
+
+
+@functools.cache  # they do not change while a process runs, and reading them takes longer than a short training
+def _versions() -> dict[str, str]:
     found = {"marginflow": __version__, "python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:
