@@ -1,7 +1,9 @@
 """inspect: captured layers against direct evaluation, the head against the theorem, laws of the sample, refusals."""
 
+import itertools
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -26,7 +28,9 @@ def test_a_short_stream_is_kept_whole_and_in_order():
 def test_the_sample_has_no_repeats_and_the_batches_do_not_matter():
     kept = sample_of(500, 20, 7, 3)
     assert len(set(kept.tolist())) == 20
-    assert (np.sort(kept) == np.sort(sample_of(500, 20, 1, 3))).all() or len(set(sample_of(500, 20, 1, 3))) == 20
+    assert (np.sort(kept) == np.sort(sample_of(500, 20, 1, 3))).all() or len(
+        set(sample_of(500, 20, 1, 3))
+    ) == 20
 
 
 def test_every_row_is_equally_likely():
@@ -51,7 +55,7 @@ def mlp(*widths, bias=True, seed=0):
 
     torch.manual_seed(seed)
     chain = []
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in itertools.pairwise(widths):
         chain += [nn.Linear(a, b, bias=bias), nn.ReLU()]
     return nn.Sequential(*chain[:-1])
 
@@ -78,7 +82,7 @@ def test_layers_are_those_of_the_model_and_nothing_is_left_behind():
         np.testing.assert_array_equal(seen.representations["0", "output"].rows, net[0](X).numpy())
         np.testing.assert_array_equal(seen.representations["2", "input"].rows, net[:2](X).numpy())
         np.testing.assert_array_equal(seen.outputs, net(X).numpy())
-    np.testing.assert_array_equal(seen.sampled, data.y)
+    np.testing.assert_array_equal(seen.labels[seen.inputs.index], data.y)
     means = seen.representations["2", "output"].class_means
     rows = seen.representations["2", "output"].rows
     np.testing.assert_allclose(means[1.0], rows[data.y > 0].mean(axis=0), rtol=1e-6)
@@ -126,7 +130,9 @@ def limit_head(data, width=6):
     spread = np.arange(1, width + 1, dtype=float)
     half = np.arange(width) < width // 2
     _, theta = full_width(two_neurons(Subject(mf.TwoLayer(width), data)), spread * half, spread * ~half)
-    net = nn.Sequential(nn.Linear(data.d, width, bias=False), nn.ReLU(), nn.Linear(width, 1, bias=False)).double()
+    net = nn.Sequential(
+        nn.Linear(data.d, width, bias=False), nn.ReLU(), nn.Linear(width, 1, bias=False)
+    ).double()
     with torch.no_grad():
         net[0].weight.copy_(torch.from_numpy(theta["W"]))
         net[2].weight.copy_(torch.from_numpy(theta["a"][None]))
@@ -245,7 +251,9 @@ def test_several_classes_are_looked_at_one_against_the_rest():
         opt.zero_grad()
         torch.nn.functional.cross_entropy(net(X), labels).backward()
         opt.step()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, labels), batch_size=32, shuffle=True)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(X, labels), batch_size=32, shuffle=True
+    )
     found = mf.inspect(net, loader, examples=90)
     assert len(found.heads) == 3
     assert found.accuracy > 0.99
@@ -260,7 +268,11 @@ def test_the_record_shows_itself(tmp_path):
     found = mf.inspect(mlp(6, 5, 4, 1), blobs())
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert {"layers", "head"} <= set(document)
-    assert document["layers"][1]["conditions"]["linear_separability"]["status"] in ("holds", "fails", "undecided")
+    assert document["layers"][1]["conditions"]["linear_separability"]["status"] in (
+        "holds",
+        "fails",
+        "undecided",
+    )
     assert set(document["head"]["replacement"]) == {"predicted", "two_sided", "collapsed"}
     assert all(table.to_text() for table in found.tables())
     page = found.report(tmp_path / "page.html")
@@ -290,15 +302,27 @@ def needs():
     from torch import nn
 
     data = blobs()
-    three = [(torch.randn(9, 6), torch.arange(9) % 3)]
+    three = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.randn(9, 6), torch.arange(9) % 3), 4
+    )
     conv = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(4, 1))
     shared = nn.Linear(6, 6)
     diverged = mlp(6, 5, 1)
     with torch.no_grad():
         diverged[0].weight.fill_(float("inf"))
     return {
-        "tanh": (nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)), data, {}, "must end Linear, ReLU, Linear"),
-        "leaky": (nn.Sequential(nn.Linear(6, 5), nn.LeakyReLU(0.1), nn.Linear(5, 1)), data, {}, "not linear-ReLU-linear"),
+        "tanh": (
+            nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)),
+            data,
+            {},
+            "must end Linear, ReLU, Linear",
+        ),
+        "leaky": (
+            nn.Sequential(nn.Linear(6, 5), nn.LeakyReLU(0.1), nn.Linear(5, 1)),
+            data,
+            {},
+            "not linear-ReLU-linear",
+        ),
         "one layer": (nn.Linear(6, 1), data, {}, "must end Linear, ReLU, Linear"),
         "conv last": (conv, data, {}, "not linear-ReLU-linear"),
         "three classes": (mlp(6, 5, 1), three, {}, "3 classes (labels 0, 1, 2) but the model has 1 output"),
@@ -312,7 +336,12 @@ def needs():
         "no layers": (nn.ReLU(), data, {}, "no linear or convolutional layer"),
         "not a model": (3, data, {}, "cannot inspect a int"),
         "few": (mlp(6, 5, 1), data, {"examples": 2}, "at least 4"),
-        "held-out label": (mlp(6, 5, 1), data, {"held_out": [(torch.randn(4, 6), torch.ones(4) * 7)]}, "label 7"),
+        "held-out label": (
+            mlp(6, 5, 1),
+            data,
+            {"held_out": [(torch.randn(4, 6), torch.ones(4) * 7)]},
+            "label 7",
+        ),
     }
 
 
@@ -366,6 +395,24 @@ def test_memory_is_bounded_by_the_sample_not_by_the_stream():
     short, long = (capture(net, stream(k), examples=64) for k in (2, 40))
     assert long.seen == 20 * short.seen
     assert long.resident_bytes - short.resident_bytes <= 16 * (long.seen - short.seen)
+
+
+@torch_only
+def test_wide_layers_keep_fewer_rows_with_their_own_labels(monkeypatch):
+    import torch
+
+    from marginflow.bridges import capture
+
+    monkeypatch.setattr(sys.modules["marginflow.bridges.capture"], "MOST_ENTRIES", 6 * 40)
+    net, data = mlp(6, 20, 4, 1), blobs()
+    seen = capture(net, data, examples=50)
+    kept = [len(seen.representations[key].rows) for key in (("0", "input"), ("0", "output"), ("2", "output"))]
+    assert kept == [40, 16, 50]
+    wide = seen.representations["0", "output"]
+    with torch.no_grad():
+        again = net[0](torch.tensor(np.array(data.X[wide.index]))).numpy()
+    np.testing.assert_allclose(wide.rows, again, rtol=1e-5, atol=1e-6)
+    assert mf.inspect(net, data, examples=50).head is not None
 
 
 @torch_only

@@ -14,7 +14,9 @@ from marginflow.nets.weights import save_weights
 def test_widths_and_json_describe_the_same_net():
     listed = layers('[{"linear": [4, 3], "bias": false}, "relu", {"linear": [3, 1], "bias": false}]')
     assert layers("4-3-1,bias=false") == listed
-    assert layers([{"linear": [4, 3]}, {"leaky": 0.1}, {"linear": [3, 1]}]) == layers("4-3-1,activation=leaky:0.1")
+    assert layers([{"linear": [4, 3]}, {"leaky": 0.1}, {"linear": [3, 1]}]) == layers(
+        "4-3-1,activation=leaky:0.1"
+    )
 
 
 def test_an_architecture_from_a_file(tmp_path):
@@ -143,8 +145,13 @@ def test_convolutions_from_a_description(tmp_path):
     from torch import nn
 
     torch.manual_seed(1)
-    net = nn.Sequential(nn.Unflatten(1, (1, 6, 6)), nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.ReLU(), nn.MaxPool2d(2),
-                        nn.Flatten(), nn.Linear(36, 5), nn.LeakyReLU(0.2), nn.Linear(5, 1))  # fmt: skip
+    features = [
+        nn.Unflatten(1, (1, 6, 6)),
+        nn.Conv2d(1, 4, 3, padding=1, bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
+    net = nn.Sequential(*features, nn.Flatten(), nn.Linear(36, 5), nn.LeakyReLU(0.2), nn.Linear(5, 1))
     torch.save(net.state_dict(), tmp_path / "cnn.pth")
     chain = [{"reshape": [1, 6, 6]}, {"conv2d": [1, 4, 3], "padding": 1}, "relu", {"maxpool2d": 2}, "flatten",
              {"linear": [36, 5]}, {"leaky": 0.2}, {"linear": [5, 1]}]  # fmt: skip

@@ -19,11 +19,20 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
 import marginflow as mf
-from marginflow.bridges import F1MaxMarginClassifier, F2MaxMarginClassifier, TheoryWarning, TwoNeuronClassifier
+from marginflow.bridges import (
+    F1MaxMarginClassifier,
+    F2MaxMarginClassifier,
+    TheoryWarning,
+    TwoNeuronClassifier,
+)
 from marginflow.bridges.estimators import not_orthogonally_separable
 from marginflow.bridges.two_sided import soft_neuron
 
-ALL = [TwoNeuronClassifier(), F2MaxMarginClassifier(), F1MaxMarginClassifier(neurons=30, rounds=3, random_state=0)]
+ALL = [
+    TwoNeuronClassifier(),
+    F2MaxMarginClassifier(),
+    F1MaxMarginClassifier(neurons=30, rounds=3, random_state=0),
+]
 NAMES = [type(e).__name__ for e in ALL]
 
 
@@ -56,7 +65,9 @@ def test_two_neurons_are_the_limit_of_the_flow():
     """On orthogonally separable data the classifier is the net the theorem predicts, constants included."""
     X, y = opposite_cones()
     fitted = TwoNeuronClassifier(fit_intercept=False, fallback="refuse").fit(X, y)
-    prediction = {t.key: t for t in mf.predict(mf.TwoLayer(2), mf.Dataset(X, y)).theorems}["phuong2021.theorem1"]
+    prediction = {t.key: t for t in mf.predict(mf.TwoLayer(2), mf.Dataset(X, y)).theorems}[
+        "phuong2021.theorem1"
+    ]
     values = prediction.prediction
     scale = 1 / np.sqrt(np.sum(fitted.W_**2) + np.sum(fitted.a_**2))
     theta = {"W": fitted.W_ * scale, "a": fitted.a_ * scale}
@@ -174,7 +185,7 @@ def test_fallback_warns_or_refuses():
         fitted = TwoNeuronClassifier().fit(X, y)
     assert fitted.certificate_.status is mf.Status.VACUOUS
     assert fitted.certificate_.upper_bound is None
-    with pytest.raises(mf.InputError, match="rows \\d+ and \\d+ have cosine"):
+    with pytest.raises(mf.InputError, match=r"rows \d+ and \d+ have cosine"):
         TwoNeuronClassifier(fallback="refuse").fit(X, y)
 
 

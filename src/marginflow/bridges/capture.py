@@ -1,6 +1,7 @@
 """Every layer's representation of a stream of examples, in one pass and in bounded memory.
 
-Kept per layer: a uniform sample of rows (`reservoir`), and over all rows the sums of each class and the extreme norms.
+Kept per layer: a uniform sample of rows (`reservoir`), fewer of wide layers so that none holds more than MOST_ENTRIES
+numbers, and over all rows the sums of each class and the extreme norms.
 Kept per example: its outputs and its label. Nothing else survives the batch that made it.
 """
 
@@ -17,6 +18,8 @@ from marginflow._core.progress import progress
 from marginflow.bridges.reservoir import Places, Sample
 from marginflow.data.dataset import Dataset
 
+MOST_ENTRIES = 2**26  # numbers of one layer's sample: 256 MB in single precision
+LEAST_ROWS = 16  # of a sample, however wide the layer
 BATCH = 256  # rows of a Dataset given to the model at once
 
 
@@ -28,6 +31,7 @@ class Representation:
     side: str
     shape: tuple[int, ...]
     rows: np.ndarray  # the sample, (m, d)
+    index: np.ndarray  # which rows of the stream these are
     least_norm: float  # over all rows of the stream
     largest_norm: float
     class_means: dict[Any, np.ndarray]  # over all rows of the stream
@@ -42,7 +46,7 @@ class Representation:
 class Capture:
     """layers: names of the layers with weights in the order they run. labels, outputs: of every row of the stream.
 
-    sampled: labels of the sampled rows. resident_bytes, spooled_bytes: what the capture held in memory and on disk.
+    resident_bytes, spooled_bytes: what the capture held in memory and on disk.
     """
 
     layers: tuple[str, ...]
@@ -51,8 +55,6 @@ class Capture:
     input_shape: tuple[int, ...]
     labels: np.ndarray
     outputs: np.ndarray
-    sampled: np.ndarray
-    sampled_outputs: np.ndarray
     resident_bytes: int
     spooled_bytes: int
 
@@ -61,19 +63,36 @@ class Capture:
         return len(self.labels)
 
 
+class _Choice:
+    """Which rows of the stream a sample of `size` holds; one for all layers of that size."""
+
+    def __init__(self, size: int, seed: int):
+        self.places, self.kept = Places(size, seed), Sample(size, 1, np.int64)
+        self.now = np.empty(0, int)
+
+    def next(self, rows: int) -> None:
+        index = self.places.seen + np.arange(rows)
+        self.now = self.places.next(rows)
+        self.kept.put(self.now, index[:, None])
+
+    @property
+    def index(self) -> np.ndarray:
+        return self.kept.rows(self.places.seen)[:, 0]
+
+
 class _Accumulator:
     """One representation while the stream passes."""
 
-    def __init__(self, layer: str, side: str, shape: tuple[int, ...], size: int, dtype):
-        self.layer, self.side, self.shape = layer, side, shape
-        self.sample = Sample(size, int(np.prod(shape)), dtype)
+    def __init__(self, layer: str, side: str, shape: tuple[int, ...], choice: _Choice, dtype):
+        self.layer, self.side, self.shape, self.choice = layer, side, shape, choice
+        self.sample = Sample(choice.places.size, int(np.prod(shape)), dtype)
         self.least, self.largest = np.inf, 0.0
         self.sums: dict[Any, np.ndarray] = {}
 
-    def see(self, rows: np.ndarray, labels: np.ndarray, places: np.ndarray) -> None:
+    def see(self, rows: np.ndarray, labels: np.ndarray) -> None:
         if not np.isfinite(rows).all():
             raise InputError(f"{self.layer}: its {self.side} holds NaN or infinity; inspect a sound model")
-        self.sample.put(places, rows)
+        self.sample.put(self.choice.now, rows)
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
         self.least, self.largest = min(self.least, float(norms.min())), max(self.largest, float(norms.max()))
         for label in np.unique(labels):
@@ -83,7 +102,15 @@ class _Accumulator:
     def finish(self, seen: int, counts: dict[Any, int]) -> Representation:
         means = {label: total / counts[label] for label, total in self.sums.items()}
         return Representation(
-            self.layer, self.side, self.shape, self.sample.rows(seen), self.least, self.largest, means, seen
+            self.layer,
+            self.side,
+            self.shape,
+            self.sample.rows(seen),
+            self.choice.index,
+            self.least,
+            self.largest,
+            means,
+            seen,
         )
 
 
@@ -91,11 +118,10 @@ def capture(
     model: Any, data: Any, examples: int, input_shape: tuple[int, ...] | None = None, seed: int = 0
 ) -> Capture:
     """Run the model over the stream once, in evaluation mode and without gradients; the model is left as it was."""
-    places = Places(examples, seed)
+    choices: dict[int, _Choice] = {}
     found: dict[tuple[str, str], _Accumulator] = {}
     labels: list[np.ndarray] = []
     outputs: list[np.ndarray] = []
-    kept = Sample(examples, 1, np.int64)
     resident = 0
     with evaluating(model), progress(length(data), "examples") as meter, recording(model) as seen_now:
         for inputs, y in batches(data, model, input_shape):
@@ -108,15 +134,24 @@ def capture(
                 raise InputError(
                     f"the model gives {len(out)} outputs for {len(y)} examples; give one row per example"
                 )
-            index, where = places.seen + np.arange(len(y)), places.next(len(y))
-            kept.put(where, index[:, None])
             states = {("input", "input"): inputs, **seen_now}
+            if labels and states.keys() != found.keys():
+                odd = next(iter(states.keys() ^ found.keys()))[0]
+                raise InputError(
+                    f"{odd}: runs for some batches only; inspect is for nets that always use every layer"
+                )
             for key, value in states.items():
-                rows = _flat(value)
                 if key not in found:
-                    found[key] = _Accumulator(*key, tuple(value.shape[1:]), examples, rows.dtype)
-                found[key].see(rows, y, where)
-            resident = max(resident, sum(v.numel() * v.element_size() for v in states.values()))
+                    size = min(examples, max(LEAST_ROWS, MOST_ENTRIES // max(1, value[0].numel())))
+                    choice = choices.setdefault(size, _Choice(size, seed))
+                    found[key] = _Accumulator(*key, tuple(value.shape[1:]), choice, to_numpy(value[:0]).dtype)
+            for choice in choices.values():
+                choice.next(len(y))
+            for key, value in states.items():
+                found[key].see(_flat(value), y)
+            # what the hooks hold of a batch, and a copy of its widest layer
+            sizes = [v.numel() * v.element_size() for v in states.values()]
+            resident = max(resident, sum(sizes) + max(sizes))
             labels.append(y)
             outputs.append(out)
             meter.advance(len(y))
@@ -124,7 +159,6 @@ def capture(
         raise InputError("the data stream is empty; give at least one batch")
     y, f = np.concatenate(labels), np.concatenate(outputs)
     counts = {label: int(np.sum(y == label)) for label in np.unique(y)}
-    order = kept.rows(len(y))[:, 0].astype(int)
     done = {key: accumulator.finish(len(y), counts) for key, accumulator in found.items()}
     inputs = done.pop(("input", "input"))
     samples = [a.sample for a in found.values()]
@@ -132,7 +166,7 @@ def capture(
     resident += sum(s.bytes for s in samples if not s.spooled) + means + y.nbytes + f.nbytes
     spooled = sum(s.bytes for s in samples if s.spooled)
     names = tuple(dict.fromkeys(layer for layer, _ in done))
-    return Capture(names, done, inputs, inputs.shape, y, f, y[order], f[order], resident, spooled)
+    return Capture(names, done, inputs, inputs.shape, y, f, resident, spooled)
 
 
 def input_rows(model: Any, data: Any, layer: str, most: int, input_shape=None, seed: int = 0):

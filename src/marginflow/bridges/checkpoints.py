@@ -55,7 +55,9 @@ def _from_pickle(path: Path) -> dict[str, np.ndarray]:
     torch = require_torch()
     _refuse_torchscript(path)
     try:
-        with warnings.catch_warnings():  # torch remarks on pickle protocols; what matters is whether it refuses
+        with (
+            warnings.catch_warnings()
+        ):  # torch remarks on pickle protocols; what matters is whether it refuses
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a file that it cannot or will not read

@@ -179,14 +179,14 @@ def inspect(
     modules = {
         layer: (module, kind) for layer, module, kind in weighted_modules(model) if layer in seen.layers
     }
+    heads, joint = (), None
+    if head:
+        heads, joint = head_reports(model, seen, modules, targets, held_out, input_shape, seed)
     layers = tuple(report for t in targets for report in layer_reports(seen, modules, t))
     notes: list[str] = [] if len(targets) == 1 else [CAVEAT]
     if not np.all([r.every_row for r in seen.representations.values()]):
-        notes.append(
-            f"margins and violating pairs are those of {len(seen.sampled)} sampled rows of {seen.seen}"
-        )
-    heads: tuple = ()
-    joint, kkt = None, None
+        notes.append("margins and violating pairs are those of the sampled rows of each layer")
+    kkt = None
     if len(targets) == 1:
         X, y, least, some = hardest(model, data, seen, targets[0], input_shape)
         kkt = gradients.stationarity(
@@ -194,13 +194,11 @@ def inspect(
         )
         if some:
             notes.append(some)
-    if head:
-        heads, joint = head_reports(model, seen, modules, targets, held_out, input_shape, seed)
     memory = {"resident_bytes": int(seen.resident_bytes), "spooled_bytes": int(seen.spooled_bytes),
               "kkt_bytes": int(8 * (KKT_ROWS + 1) * sum(p.numel() for p in model.parameters()))}  # fmt: skip
     memory["kkt_bytes"] = min(memory["kkt_bytes"], gradients.MOST_BYTES)
     return Inspection(
-        name, said, tuple(_text(c) for c in np.unique(seen.labels)), seen.seen, len(seen.sampled),
+        name, said, tuple(_text(c) for c in np.unique(seen.labels)), seen.seen, min(examples, seen.seen),
         accuracy(seen, targets), layers, heads, kkt, joint, memory, time.perf_counter() - started, tuple(notes),
     )  # fmt: skip
 
@@ -281,7 +279,7 @@ def accuracy(seen: Capture, targets: list[Target]) -> float:
 
 def layer_reports(seen: Capture, modules: dict, target: Target) -> Iterator[LayerReport]:
     """The input, then every layer with weights."""
-    y = target.signs(seen.sampled)
+    y = target.signs(seen.labels)
     means = _means(seen.inputs, target, seen.labels)
     yield examine("input", "input", target.name, seen.inputs, None, y, None, None, means)
     for layer in seen.layers:
@@ -313,12 +311,13 @@ def hardest(
     size = sum(p.numel() for p in model.parameters())
     count = gradients.rows_in_reach(size, KKT_ROWS)
     least = float((target.signs(seen.labels) * target.decide(seen.outputs)).min())
-    if iter(data) is data if not isinstance(data, Dataset) else False:
-        q = target.signs(seen.sampled) * target.decide(seen.sampled_outputs)
+    if not isinstance(data, Dataset) and iter(data) is data:
+        some = seen.inputs.index
+        q = target.signs(seen.labels[some]) * target.decide(seen.outputs[some])
         order = np.argsort(q)[:count]
         X = np.asarray(seen.inputs.rows[order]).reshape(len(order), *seen.input_shape)
         once = "the stream could be read once only: KKT residuals use sampled rows"
-        return X, target.signs(seen.sampled)[order], least, once
+        return X, target.signs(seen.labels[some])[order], least, once
     X, y, q = np.empty((0, *seen.input_shape)), np.empty(0), np.empty(0)
     with evaluating(model), recording(model) as states:
         for inputs, labels in batches(data, model, input_shape):
@@ -352,7 +351,8 @@ def head_reports(model, seen: Capture, modules: dict, targets, held_out, input_s
     first, last = seen.layers[-2:]
     pre, post = seen.representations[first, "output"].rows, seen.representations[last, "input"].rows
     pruning.must_be_relu(first, last, np.asarray(pre), np.asarray(post))
-    h, labels = np.asarray(seen.representations[first, "input"].rows), seen.sampled
+    given = seen.representations[first, "input"]
+    h, labels = np.asarray(given.rows), seen.labels[given.index]
     if held_out is None:
         order = np.random.default_rng(seed).permutation(len(h))
         cut = max(1, int(len(h) * HELD_OUT))

@@ -105,16 +105,17 @@ def examine(
     target: str,
     given: Representation,
     received: Representation | None,
-    y: np.ndarray,
+    labels: np.ndarray,
     weight: np.ndarray | None,
     bias: np.ndarray | None,
     means: tuple[np.ndarray, np.ndarray],
 ) -> LayerReport:
-    """`given`, `received`: output before the activation, and input; y: ±1 of the sampled rows; means: of -1 and +1."""
+    """`given`, `received`: output before the activation, and input; labels: ±1 of the stream; means: of -1 and +1."""
+    y = labels[given.index]
     conditions, notes = conditions_of(given, y, name)
     alignment = None
     if received is not None and weight is not None and kind == "linear":
-        alignment = aligned_rows(received, y, weight, bias)
+        alignment = aligned_rows(received, labels[received.index], weight, bias)
     elif kind == "conv":
         notes = (
             *notes,
