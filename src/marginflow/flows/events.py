@@ -205,16 +205,21 @@ def resolve(problem: Problem, W, a, sigma, held, j: int, k: int, c: np.ndarray) 
 
     With s = sign(a_j) the opposed examples, s c_k < 0, contribute a concave function of w, and the velocity is the
     admissible one of least norm (sectors/selection.py). An aligned hyperplane is crossed: both of its one-sided
-    velocities point the same way.
+    velocities point the same way. Where a sliding ends the velocity is continuous, and the end that λ_k has reached
+    says which side is next: asking for the least norm again would compare two speeds that are both 0 to rounding.
     """
     Z, before = held[j], int(sigma[j, k])
     s = 1.0 if a[j] >= 0 else -1.0
-    crossed = k not in Z and s * c[k] >= 0
+    if k in Z:
+        sigma[j, k] = _released(problem, s, sigma[j], Z, k, c)
+        held[j] = Z[Z != k]
+        return [(k, "leave")]
+    crossed = s * c[k] >= 0
     if crossed:
         sigma[j, k] = -before
         zeros = Z
     else:
-        zeros = Z if k in Z else np.append(Z, k)
+        zeros = np.append(Z, k)
     changes = [(k, "cross_on" if before < 0 else "cross_off")] if crossed else []
     if not crossed and len(zeros) == 1 and before != 0:
         # One opposed hyperplane: it is crossed if the velocities on both of its sides point the same way
@@ -244,6 +249,17 @@ def resolve(problem: Problem, W, a, sigma, held, j: int, k: int, c: np.ndarray) 
             w = W[j] - np.linalg.pinv(X) @ (X @ W[j])
             W[j] = w * (np.linalg.norm(W[j]) / (np.linalg.norm(w) or 1.0))
     return changes
+
+
+def _released(problem: Problem, s: float, sigma: np.ndarray, Z: np.ndarray, k: int, c: np.ndarray) -> int:
+    """The side to which a neuron leaves the hyperplane of x_k: with λ_k past 1 the on side, below the leak the off side.
+
+    For an aligned example, held only because the field ran along its hyperplane, it is the other way round.
+    """
+    free = (slopes_of(problem, sigma) * c) @ problem.X
+    pull = -float((np.linalg.pinv(problem.X[Z]).T @ free)[np.flatnonzero(Z == k)[0]]) * np.sign(c[k])
+    up = abs(c[k]) - pull < pull - problem.leak * abs(c[k])
+    return 1 if up == (s * c[k] < 0) else -1
 
 
 def settle_zeros(problem: Problem, s: float, sigma: np.ndarray, zeros: np.ndarray, c: np.ndarray) -> np.ndarray:
