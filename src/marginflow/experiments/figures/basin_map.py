@@ -76,8 +76,6 @@ class BasinMap(Experiment):
         )
 
     def numbers(self, result: Any) -> tuple[Number, ...]:
-        area = np.broadcast_to(np.cos(result.latitude.values)[:, None], result.fate.shape[1:])
-        share = lambda what: float(np.mean([(area * w).sum() / area.sum() for w in what]))  # noqa: E731
         fate = result.fate.values
         return (
             Number(
@@ -89,24 +87,17 @@ class BasinMap(Experiment):
             ),
             Number(
                 "share of directions left undecided",
-                share(fate == FATES.index("undecided")),
+                share(result, fate == FATES.index("undecided")),
                 0,
                 (0, 1e-3),
                 "directions on a boundary between basins, up to rounding",
             ),
             Number(
                 "share that slides along a hyperplane on the way",
-                share(result.slid.values > 0),
+                share(result, result.slid.values > 0),
                 "almost all",
                 (0.5, 1),
                 "more than half of the sphere, both signs",
-            ),
-            Number(
-                "share dead or vanishing",
-                share((fate == FATES.index("dead")) | (fate == FATES.index("vanishing"))),
-                None,
-                (0, 1),
-                "no theorem bounds it on data that are not orthogonally separable: measured, not judged",
             ),
         )
 
@@ -151,10 +142,18 @@ class BasinMap(Experiment):
     def note(self, result: Any) -> str:
         ends = result.sizes["limit"]
         complete = "all of them" if int(result.complete) else "those found"
+        lost = np.isin(result.fate.values, (FATES.index("dead"), FATES.index("vanishing")))
         return (
             f"{self.n} points, {result.sizes['direction']} extremal directions ({complete}), {ends} of them reached; "
-            "shades of one colour are basins of different directions. Hollow stars vanish instead of growing."
+            "shades of one colour are basins of different directions. Hollow stars vanish instead of growing. "
+            f"{share(result, lost):.1%} of the sphere is dead or vanishing."
         )
+
+
+def share(result: Any, what: np.ndarray) -> float:
+    """Share of the sphere, both signs, where `what` (sign, latitude, longitude) is true."""
+    area = np.broadcast_to(np.cos(result.latitude.values)[:, None], what.shape)
+    return float((area * what).sum() / area.sum())
 
 
 def on_sphere(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:

@@ -79,7 +79,7 @@ class AgainstExamples(Experiment):
     width: int = 300
     step: float = 0.5
     steps: int = 8000
-    seeds: int = 5
+    seeds: int = 3
 
     def quick(self) -> "AgainstExamples":
         return dataclasses.replace(self, examples=(32, 256), width=100, steps=10_000, seeds=2)
@@ -127,7 +127,7 @@ class AgainstDimension(Experiment):
     width: int = 300
     step: float = 0.5
     steps: int = 8000
-    seeds: int = 5
+    seeds: int = 3
 
     def quick(self) -> "AgainstDimension":
         return dataclasses.replace(self, dimensions=(5, 25), n=128, width=100, steps=3000, seeds=2)

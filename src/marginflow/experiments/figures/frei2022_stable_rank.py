@@ -28,11 +28,11 @@ class StableRank(Experiment):
     leak: float = 0.1
     mean: float = 3.0
     lr: float = 0.05
-    steps: int = 300
-    seeds: int = 5
+    steps: int = 100
+    seeds: int = 3
 
     def quick(self) -> "StableRank":
-        return dataclasses.replace(self, n=50, dimensions=(200, 400), width=50, steps=100, seeds=3)
+        return dataclasses.replace(self, n=50, dimensions=(200, 400), width=50, steps=50)
 
     def measure(self) -> Any:
         import xarray

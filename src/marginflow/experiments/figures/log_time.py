@@ -45,7 +45,7 @@ class LogTime(Experiment):
         found = {name: [] for name in (*ANGLES, "shortfall")}
         for seed in range(self.seeds):
             theta = inits.balanced(net, data.d, scale=self.scale, key=seed)
-            run = flows.train(net, theta, data, method="flow", until=f"log-time={self.log_time}", rtol=1e-10)
+            run = flows.train(net, theta, data, method="flow", until=f"log-time={self.log_time}")
             h = run.history
             gap = np.maximum(1 - h["normalised_margin"] / limit, np.finfo(float).tiny)
             for name in ANGLES:

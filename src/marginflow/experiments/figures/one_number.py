@@ -85,7 +85,7 @@ class OneNumber(Experiment):
 
         fig, ((left, right),) = style.figure(1, 2, width=3.9, height=3.2)
         x = result.predicted.values.ravel()
-        ends = [0.8 * np.nanmin(x), 1.2 * np.nanmax(x)]
+        ends = [0.0, 1.1 * np.nanmax(x)]
         left.plot(ends, ends, "--", color=style.PREDICTED, lw=1, label="equal")
         looks = zip(ROUTES.items(), (style.POSITIVE, style.NEGATIVE, style.ACCENT), "^so", (9, 6, 3), strict=True)
         for (name, label), color, marker, size in looks:
@@ -94,10 +94,10 @@ class OneNumber(Experiment):
             error = np.maximum(np.abs(values / x - 1), 1e-17)
             right.plot(x, error, marker, color=color, ms=size, mfc="none" if size > 3 else color)
         prediction = r"$1/(2(\|w_+\| + \|w_-\|))$"
-        left.set(xscale="log", yscale="log", xlabel=prediction, ylabel="normalised margin", title="(a) one number")
+        left.set(xlabel=prediction, ylabel="normalised margin", title="(a) one number")
         left.legend(fontsize=8)
         plots.level(right, 1e-6, "band")
-        right.set(xscale="log", yscale="log", xlabel=prediction, ylabel="relative difference", title="(b) to rounding")
+        right.set(yscale="log", xlabel=prediction, ylabel="relative difference", title="(b) to rounding")
         right.set_ylim(1e-18, 1e-4)
         right.legend()
         return fig
