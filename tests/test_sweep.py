@@ -233,6 +233,11 @@ def test_data_that_no_cell_can_read_are_an_error_of_the_request(tmp_path):
         sweeps.sweep({**SMALL, "data": "phuon2021:n=5"}, tmp_path / "out")
 
 
+def test_an_activation_that_no_cell_can_have_is_an_error_of_the_request(tmp_path):
+    with pytest.raises(mf.InputError, match="rellu"):
+        sweeps.sweep({**SMALL, "activation": "rellu"}, tmp_path / "out")
+
+
 # what happens when it is stopped
 
 
@@ -343,6 +348,21 @@ def test_a_damaged_part_is_named(tmp_path, monkeypatch, content):
     (out / "parts" / "000000.json").write_text(content)
     with pytest.raises(mf.InputError, match=r"000000\.json: damaged .* remove the file"):
         sweeps.sweep(SMALL, out)
+
+
+def test_data_that_changed_since_are_refused(tmp_path, monkeypatch):
+    out, file = tmp_path / "out", tmp_path / "points.csv"
+    text = "a,b,y\n1,0,1\n2,1,1\n-1,0,-1\n-2,1,-1\n"
+    file.write_text(text)
+    monkeypatch.setattr(cells, "run", Stop(1, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        sweeps.sweep({**SMALL, "data": str(file)}, out)
+    monkeypatch.undo()
+    for cached in (cells.read_data, cells._directions):
+        cached.cache_clear()
+    file.write_text(text.replace("2,1,1", "3,1,1"))
+    with pytest.raises(mf.InputError, match=r"points\.csv: changed since the sweep began"):
+        sweeps.sweep({**SMALL, "data": str(file)}, out)
 
 
 def test_failed_cells_are_computed_again_when_asked(tmp_path, monkeypatch):

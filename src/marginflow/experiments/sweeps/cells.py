@@ -45,6 +45,8 @@ QUANTITIES = (
     *(f"neurons_{group}" for group in GROUPS),
 )
 
+LONGEST_MESSAGE = 500  # the store has a column of characters as wide as the longest one
+
 Row = dict[str, Any]
 
 
@@ -120,7 +122,8 @@ def failure(position: int, error: BaseException | str) -> Row:
         "cell": position,
         "state": "failed",
         "outcome": "",
-        "message": text,
+        "message": text[:LONGEST_MESSAGE],
+        "data_sha256": "",
         "quantities": {},
         "verdicts": {},
     }
@@ -128,7 +131,7 @@ def failure(position: int, error: BaseException | str) -> Row:
 
 def _alone(task: Task) -> list[Run]:
     (cell,) = task.cells
-    data, net = _data(filled(cell, "data"), str(cell.get("label", "y"))), _net(cell)
+    data, net = read_data(filled(cell, "data"), str(cell.get("label", "y"))), net_of(cell)
     drawn = {"init": _law(cell), "scale": cell.get("scale"), "seed": cell.get("seed", 0)}
     theta = inits.init(drawn["init"], net, data.d, drawn["scale"], drawn["seed"])  # type: ignore[arg-type]
     method = str(cell.get("method", "flow"))
@@ -148,7 +151,7 @@ DESCENT_OPTIONS = ("loss", "until", "batch", "epochs", "schedule", "replacement"
 
 def _together(task: Task) -> list[Run]:
     first = task.cells[0]
-    data, net = _data(filled(first, "data"), str(first.get("label", "y"))), _net(first)
+    data, net = read_data(filled(first, "data"), str(first.get("label", "y"))), net_of(first)
     law = _law(first)
     # A last, smaller task repeats its last cell: it then runs the program that is already compiled.
     cells = [*task.cells, *[task.cells[-1]] * (task.members - len(task.cells))]
@@ -182,7 +185,7 @@ def _law(cell: Cell) -> str:
     return str(cell.get("init", "balanced" if cell.get("method", "flow") == "flow" else "uniform"))
 
 
-def _net(cell: Cell) -> Net:
+def net_of(cell: Cell) -> Net:
     if "net" in cell:
         return named_net(filled(cell, "net"))
     train: Any = cell.get("train", "both")
@@ -190,13 +193,13 @@ def _net(cell: Cell) -> Net:
 
 
 @functools.lru_cache(maxsize=4)
-def _data(name: str, label: str) -> Dataset:
+def read_data(name: str, label: str) -> Dataset:
     return load_data(name, label)
 
 
 @functools.lru_cache(maxsize=4)
 def _directions(name: str, label: str) -> Directions:
-    return max_margin_directions(_data(name, label))
+    return max_margin_directions(read_data(name, label))
 
 
 def _results(run: Run, theorems: Sequence[str]) -> Row:
@@ -205,7 +208,8 @@ def _results(run: Run, theorems: Sequence[str]) -> Row:
         {
             "state": "failed" if diverged else "done",
             "outcome": run.outcome,
-            "message": run.message if run.method == "flow" else "",
+            "message": run.message[:LONGEST_MESSAGE] if run.method == "flow" else "",
+            "data_sha256": run.data.sha256,
             "quantities": quantities(run),
             "verdicts": {} if diverged or not theorems else verdicts(run, theorems),
         }

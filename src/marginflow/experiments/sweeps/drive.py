@@ -7,6 +7,7 @@ another one; a task that loses three workers in a row is recorded as failed.
 import dataclasses
 import os
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from marginflow._core.version import __version__
 from marginflow.experiments.sweeps import cells
 from marginflow.experiments.sweeps.cells import Row, Task
 from marginflow.experiments.sweeps.folder import BEAT_SECONDS, Folder, dataset
-from marginflow.experiments.sweeps.spec import Spec, spec
+from marginflow.experiments.sweeps.spec import Spec, filled, read, spec
 
 SNAPSHOT_SECONDS = 30.0
 CONNECT_SECONDS = 20
@@ -75,10 +76,6 @@ def sweep(
     asked: a TOML file, or the same as a mapping. cluster: the address of a dask scheduler. workers: processes on this
     machine; without either, everything runs in this process. retry: compute failed cells again.
     """
-    import tomllib
-
-    from marginflow.experiments.sweeps.spec import read
-
     if workers is not None and workers < 1:
         raise InputError(f"workers {workers}; give at least 1")
     if cluster is not None and workers is not None:
@@ -96,7 +93,7 @@ def sweep(
         if not folder.results.exists():
             folder.snapshot(wanted, rows)
         if cluster is None:
-            _readable(wanted)
+            _possible(wanted)
         try:
             with _workers(cluster, workers, len(pending)) as results:
                 _run(folder, wanted, pending, results, rows, progress)
@@ -128,22 +125,45 @@ def _kept(folder: Folder, tasks: Sequence[Task], retry: bool) -> tuple[dict[int,
     return rows, pending
 
 
-def _readable(wanted: Spec) -> None:
-    """One data set for all cells that cannot be read is an error of the request, not of each cell."""
-    from marginflow.experiments.sweeps.spec import filled
-
+def _possible(wanted: Spec) -> None:
+    """Data or a net that all cells share and that cannot be had are an error of the request, not of each cell."""
     names = {(filled(cell, "data"), str(cell.get("label", "y"))) for cell in wanted.cells}
     if len(names) == 1:
-        cells._data(*names.pop())
+        cells.read_data(*names.pop())
+    if not {"net", "activation", "train"} & set(wanted.axes):
+        first = wanted.cells[0]
+        cells.net_of(first if "net" in first else {**first, "width": 1})
+
+
+class _Unchanged:
+    """Refuses results from data that changed on disk since others were computed from them."""
+
+    def __init__(self, wanted: Spec, rows: Mapping[int, Row]):
+        self.wanted, self.seen = wanted, {}
+        for row in rows.values():
+            self(row)
+
+    def __call__(self, row: Row) -> None:
+        cell = self.wanted.cells[row["cell"]]
+        name, now = (filled(cell, "data"), cell.get("label")), row["data_sha256"]
+        before = self.seen.setdefault(name, now) if now else now
+        if before != now:
+            raise InputError(
+                f"{name[0]}: changed since the sweep began (sha256 {now[:16]} instead of {before[:16]}); "
+                "put the original back, or begin again in a new folder"
+            )
 
 
 def _run(folder: Folder, wanted: Spec, pending, results, rows: dict[int, Row], progress: bool | None) -> None:
     count = sum(len(task.cells) for task in pending)
     failed = sum(row["state"] == "failed" for row in rows.values())
+    unchanged = _Unchanged(wanted, rows)
     written = beat = time.monotonic()
     label = "sweep" if not rows else f"sweep, {len(rows)} cells done before"
     with progress_meter(count, label, progress) as meter:
         for task, result in results(pending):
+            for row in result["rows"]:
+                unchanged(row)
             folder.keep(task, result)
             rows |= {row["cell"]: row for row in result["rows"]}
             failed += sum(row["state"] == "failed" for row in result["rows"])
@@ -204,21 +224,27 @@ def _distributed(
     distributed: Any, client: Any, pending: Sequence[Task]
 ) -> Iterator[tuple[Task, dict[str, Any]]]:
     futures = {future: task for task in pending for future in [client.submit(cells.run, task, pure=False)]}
-    finished = distributed.as_completed(list(futures))
-    for future in finished:
-        task = futures.pop(future)
-        if future.status == "finished":
-            result = future.result()
-            if result["marginflow"] != __version__:
-                raise InputError(
-                    f"a worker has marginflow {result['marginflow']}, this is {__version__}; install one"
-                )
-        elif future.status == "error":
-            error = future.exception()
-            result = {"rows": [cells.failure(p, error) for p in task.positions], "seconds": 0.0}
-        else:
-            raise InputError(
-                "the cluster was lost; what was done is kept; repeat the command when it is back"
-            )
-        yield task, result
-        future.release()
+    try:
+        for future in distributed.as_completed(list(futures)):
+            task = futures.pop(future)
+            yield task, _result(future, task)
+            future.release()
+    except OSError:  # what dask raises when the scheduler does not answer
+        raise InputError(LOST) from None
+
+
+LOST = "the cluster was lost; what was done is kept; repeat the command when it is back"
+
+
+def _result(future: Any, task: Task) -> dict[str, Any]:
+    if future.status == "error":  # of dask, not of a cell: a worker that died again and again
+        error = future.exception()
+        return {"rows": [cells.failure(p, error) for p in task.positions], "seconds": 0.0}
+    if future.status != "finished":
+        raise InputError(LOST)
+    result = future.result()
+    if result["marginflow"] != __version__:
+        raise InputError(
+            f"a worker has marginflow {result['marginflow']}, this is {__version__}; install one of them"
+        )
+    return result

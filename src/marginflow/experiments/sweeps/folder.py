@@ -226,6 +226,7 @@ def dataset(wanted: Spec, rows: dict[int, Row]) -> Any:
         "state": ("cell", text("state", "pending")),
         "outcome": ("cell", text("outcome", "")),
         "message": ("cell", text("message", "")),
+        "data_sha256": ("cell", text("data_sha256", "")),
     }
     for name in QUANTITIES:
         values = [np.nan if r is None else float(r["quantities"].get(name, np.nan)) for r in found]
