@@ -108,6 +108,8 @@ def _upper_angles(cosine, d: int):
 
 def _recentred(view: "_View", best: Corner, rows: tuple[np.ndarray, np.ndarray], axis, least: int) -> Corner:
     """`best`, or the corner of a better axis; gives up after PATIENCE steps that improve nothing."""
+    if not axis.any():  # no direction to start from
+        return best
     turn = 1.0 if best.kind == "same" else -1.0
     count = len(rows[0]) + (len(rows[1]) if turn < 0 else 0)
     fewest, c, widest, improved = best.pairs, unit_rows(axis[None])[0], _widest(best), 0

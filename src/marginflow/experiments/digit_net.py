@@ -1,7 +1,7 @@
 """The convolutional net of theory §6 on the digits 0 and 1: trained once, read by two figures."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,10 +92,12 @@ def representations(net: Any, theta: Mapping[str, Any], X: np.ndarray) -> Iterat
         yield f"{number} after", np.asarray(layer.post).reshape(len(X), -1)
 
 
-def represented(net: Any, theta: Mapping[str, Any], X: np.ndarray, name: str, block: int = 500) -> np.ndarray:
-    """One representation of many rows, block by block."""
-    parts = (
-        next(r for key, r in representations(net, theta, X[k : k + block]) if key == name)
+def represented(
+    net: Any, theta: Mapping[str, Any], X: np.ndarray, names: Collection[str], block: int = 500
+) -> dict[str, np.ndarray]:
+    """The named representations of many rows, block by block."""
+    blocks = [
+        {name: R for name, R in representations(net, theta, X[k : k + block]) if name in names}
         for k in range(0, len(X), block)
-    )
-    return np.concatenate(list(parts))
+    ]
+    return {name: np.concatenate([b[name] for b in blocks]) for name in names}

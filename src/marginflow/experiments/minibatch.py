@@ -118,7 +118,7 @@ def train(
     done = 0
     if checkpoints is not None and (kept := continued(checkpoints, of[:16], of)) is not None:
         known, reached = _rows(kept)
-        if all(stop in known for stop in stops if stop <= reached):
+        if all(stop in known for stop in stops if stop < reached):
             rows, done, state = known, reached, _state(kept, state)
 
     def keep() -> None:
