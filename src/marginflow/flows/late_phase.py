@@ -116,14 +116,18 @@ def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: fl
         G1, g1 = system.climb(solver.y)
         when = collapsed.later(before.log_time, G, g, G1, g1, h)
         late = dataclasses.replace(late, x=solver.y.copy(), s=float(solver.t), log_time=when)
-        if watch and _broken(late).size:
-            late, new = _at_event(before, late, solver.dense_output(), (G, g, G1, g1))
-            each(late)
-            return Stretch(late, "event", steps, new)
+        changed = bool(watch and _broken(late).size)
+        if changed:
+            late = _first_broken(before, late, solver.dense_output(), G, g)
+            when, (G1, g1) = late.log_time, system.climb(late.x)
         if when >= log_time or -G1 <= log_loss:
             late = _landed(before, late, rtol, log_time, log_loss)
             each(late)
             return Stretch(late, "target", steps, [])
+        if changed:
+            late, new = _resolved(late)
+            each(late)
+            return Stretch(late, "event", steps, new)
         G, g = G1, g1
         if each(late):
             return Stretch(late, "stop", steps, [])
@@ -158,9 +162,8 @@ def _broken(late: Late) -> np.ndarray:
     return np.flatnonzero(bad)
 
 
-def _at_event(before: Late, after: Late, dense, climb) -> tuple[Late, list[tuple[int, int, str, float]]]:
-    """The first pattern change between two steps, by bisection on the dense output, settled and regrouped."""
-    G0, g0, _, _ = climb
+def _first_broken(before: Late, after: Late, dense, G0: float, g0: float) -> Late:
+    """The first pattern change between two steps, by bisection on the dense output."""
     lo, hi = before.s, after.s
 
     def at(s):
@@ -172,9 +175,13 @@ def _at_event(before: Late, after: Late, dense, climb) -> tuple[Late, list[tuple
             break
         lo, hi = (lo, middle) if _broken(at(middle)).size else (middle, hi)
     there = at(hi)
-    problem, system = after.system.problem, after.system
-    when = collapsed.later(before.log_time, G0, g0, *system.climb(there.x), hi - before.s) if hi > before.s else before.log_time
-    there = dataclasses.replace(there, log_time=when)
+    when = collapsed.later(before.log_time, G0, g0, *after.system.climb(there.x), hi - before.s)
+    return dataclasses.replace(there, log_time=when)
+
+
+def _resolved(there: Late) -> tuple[Late, list[tuple[int, int, str, float]]]:
+    """The groups after a pattern change, and what changed."""
+    problem, when = there.system.problem, there.log_time
     state, look = there.state(), there.look()
     sigma, held = state.sigma.copy(), {j: Z for j, Z in state.slides.held().items()}
     W, a = state.W.copy(), state.a.copy()
@@ -184,7 +191,7 @@ def _at_event(before: Late, after: Late, dense, climb) -> tuple[Late, list[tuple
         for k in _reasons(problem, state, look.c, int(j)):
             changes = following.resolve(problem, W, a, sigma, slots, int(j), k, look.c)
             found += [(int(j), int(i), kind, when) for i, kind in changes]
-    new = assembled(problem, W, a, sigma, {j: Z for j, Z in enumerate(slots) if len(Z)}, hi, when)
+    new = assembled(problem, W, a, sigma, {j: Z for j, Z in enumerate(slots) if len(Z)}, there.s, when)
     return gathered(problem, new), found
 
 

@@ -9,6 +9,7 @@ How a group's weight spreads over its neurons is a limit of ν_j = a_j/√Σa²,
 bounded and α growing without end; `spread_error` is what the present speed would still move if it decayed with α.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -94,8 +95,10 @@ def candidate(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, s
     undecided unless the KKT residuals of the whole net, patterns included, are small.
     """
     problem, groups = late.system.problem, late.system.groups
-    if not problem.both or not groups:
-        return _as_is(late, net, data)
+    if not groups:
+        return None, "every neuron is off on all data"
+    if not problem.both:
+        return _fixed_output(late, net, data)
     solved = _cone(late)
     if solved is None:
         return None, "the cone program over the frozen groups did not converge"
@@ -110,22 +113,69 @@ def candidate(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, s
         direction = beta / size  # Σ a_j w_j = β: w_j = |a_j| (sign a) β/‖β‖
         a[group.rows] = n * math.sqrt(size)
         W[group.rows] = (n * math.sqrt(size))[:, None] * direction
-        sign = 1.0 if group.a0[0] > 0 else -1.0
-        worst = max(worst, float(np.max(-group.sigma * sign * (problem.X @ direction) / problem.norms)))
+        worst = max(worst, _outside_pattern(problem, group, direction))
     still = None if problem.basis is None else np.zeros((len(a), data.d))
     theta = {"W": outof(problem, W, still), "a": a}
-    limit, message = judged(net, theta, data, "cone program over the frozen groups")
-    extra = {"spread_error": max(errors), "pattern_violation": worst}
+    return _within_patterns(judged(net, theta, data, "cone program over the frozen groups"), worst, max(errors))
+
+
+def _fixed_output(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, str]:
+    """With a fixed the net is linear in W while patterns stay: w_j = w_j(0) + a_j z_g, and W turns to the least
+    ‖W‖² = Σ α_g ‖z_g‖² with y_i f(x_i) >= 1 (Soudry et al. 2018, in the coordinates of W)."""
+    problem, groups = late.system.problem, late.system.groups
+    root = [math.sqrt(float(g.a0 @ g.a0)) for g in groups]
+    # In u_g = √α_g z_g the cost is ½‖u‖²; a group slides within its held hyperplanes.
+    rows = np.concatenate([(head if g.project is None else head @ g.project) / size
+                           for head, g, size in zip(late.system.heads, groups, root, strict=True)], axis=1)
+    u = _least_norm(rows)
+    if u is None:
+        return None, "the quadratic program over the frozen groups did not converge"
+    W, worst = np.zeros((len(late.frame.a), problem.r)), 0.0
+    for g, (group, size) in enumerate(zip(groups, root, strict=True)):
+        z = u[g * problem.r : (g + 1) * problem.r] / size
+        W[group.rows] = np.outer(group.a0, z)
+        worst = max(worst, _outside_pattern(problem, group, z))
+    theta = {"W": outof(problem, W, None if problem.basis is None else np.zeros((len(W), data.d))), "a": late.frame.a}
+    return _within_patterns(judged(net, theta, data, "quadratic program over the frozen groups"), worst, 0.0)
+
+
+def _outside_pattern(problem, group, direction: np.ndarray) -> float:
+    """How far the neurons of a group with this direction (times the sign of a) are past their hyperplanes, as a cosine."""
+    size = float(np.linalg.norm(direction))
+    sign = 1.0 if group.a0[0] > 0 else -1.0
+    return float(np.max(-group.sigma * sign * (problem.X @ direction) / problem.norms)) / size if size > 0 else 0.0
+
+
+def _within_patterns(found: tuple[Limit, str], worst: float, spread: float) -> tuple[Limit, str]:
+    limit, message = found
+    extra: dict[str, Any] = {"spread_error": spread, "pattern_violation": worst}
     if worst > KKT_ACCEPTED:
         extra["status"] = Status.UNDECIDED
         message = "the limit of the present patterns leaves them: patterns have not frozen yet"
-    return Limit(limit.theta, limit.normalised_margin, limit.method, {**limit.certificate, **extra}), message
+    return dataclasses.replace(limit, certificate={**limit.certificate, **extra}), message
 
 
-def _as_is(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, str]:
-    state, problem = late.state(), late.system.problem
-    W = outof(problem, state.W, None if problem.basis is None else np.zeros((len(state.a), data.d)))
-    return judged(net, {"W": W, "a": state.a}, data, "direction of the integrated flow")
+def _least_norm(rows: np.ndarray) -> np.ndarray | None:
+    """argmin ½‖u‖² s.t. rows u >= 1: the dual from an interior point, then its support solved with equality."""
+    import clarabel
+    from scipy import sparse
+
+    n = len(rows)
+    gram = rows @ rows.T
+    scale = float(np.diag(gram).max())
+    if not scale > 0:
+        return None
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_rel = settings.tol_gap_abs = settings.tol_feas = 1e-11
+    answer = clarabel.DefaultSolver(sparse.csc_matrix(np.triu(gram / scale)), -np.ones(n), sparse.csc_matrix(-np.eye(n)),
+                                    np.zeros(n), [clarabel.NonnegativeConeT(n)], settings).solve()
+    if str(answer.status) not in ("Solved", "AlmostSolved"):
+        return None
+    multipliers = np.maximum(np.asarray(answer.x), 0.0) / scale
+    on = multipliers > 1e-6 * multipliers.max()
+    u = np.linalg.lstsq(rows[on], np.ones(int(on.sum())), rcond=None)[0]
+    return u if (rows @ u).min() > 1 - 1e-7 else rows.T @ multipliers
 
 
 def judged(net: TwoLayer, theta, data: Dataset, method: str) -> tuple[Limit, str]:
