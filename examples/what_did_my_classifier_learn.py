@@ -91,10 +91,9 @@ def tell(name: str, net, train, test, out: Path, seconds: float, epochs: int) ->
     print("\n\n".join(table.to_text() for table in found.tables()))
     print(f"\npeak memory of the process: {before:.0f} MiB before, {after:.0f} MiB after the inspection")
     again = retrained_head(found, head_inputs(net, found, train), epochs)
+    print(f"a head of {found.head.width} trained again on the same inputs: {again:.2f} s")
     for pruned in found.head.pruned:
-        print(
-            f"{pruned.name}: fitted in {pruned.fit_seconds:.3f} s, a head of {found.head.width} trained in {again:.2f} s"
-        )
+        print(f"{pruned.name}: {pruned.fit_seconds:.4f} s")
     print("page:", found.report(out / f"{name}.html"))
 
 
@@ -119,7 +118,7 @@ def main() -> None:
     if options.net in ("cnn", "both"):
         net = CNN()
         seconds = fit(
-            net, torch.utils.data.DataLoader(Enlarged(train.take(slice(0, 2000))), 64, shuffle=True), 2
+            net, torch.utils.data.DataLoader(Enlarged(train.take(np.arange(2000))), 64, shuffle=True), 2
         )
         streams = [torch.utils.data.DataLoader(Enlarged(d), 64) for d in (train, test)]
         tell("cnn", net, *streams, options.out, seconds, 2)

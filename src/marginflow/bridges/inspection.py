@@ -6,7 +6,8 @@ model + stream → capture → per layer: conditions, ranks, directions → head
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,8 @@ def inspect(
         raise InputError(f"examples = {examples}; give a number of rows, at least 4, to look at closely")
     held_out = None if held_out is None else as_stream(held_out, label)[0]
     seen = capture(model, data, examples, input_shape, seed)
-    targets = targets_of(seen)
+    names = dict(zip((-1.0, 1.0), data.classes, strict=True)) if isinstance(data, Dataset) else {}
+    targets = targets_of(seen, names)
     modules = {
         layer: (module, kind) for layer, module, kind in weighted_modules(model) if layer in seen.layers
     }
@@ -198,7 +200,7 @@ def inspect(
               "kkt_bytes": int(8 * (KKT_ROWS + 1) * sum(p.numel() for p in model.parameters()))}  # fmt: skip
     memory["kkt_bytes"] = min(memory["kkt_bytes"], gradients.MOST_BYTES)
     return Inspection(
-        name, said, tuple(_text(c) for c in np.unique(seen.labels)), seen.seen, min(examples, seen.seen),
+        name, said, tuple(_text(c, names) for c in np.unique(seen.labels)), seen.seen, min(examples, seen.seen),
         accuracy(seen, targets), layers, heads, kkt, joint, memory, time.perf_counter() - started, tuple(notes),
     )  # fmt: skip
 
@@ -251,15 +253,15 @@ def as_stream(data: Any, label: str = "y") -> tuple[Any, str]:
     return data, type(data).__name__
 
 
-def targets_of(seen: Capture) -> list[Target]:
-    """Which outputs answer which question."""
+def targets_of(seen: Capture, names: Mapping[float, str]) -> list[Target]:
+    """Which outputs answer which question. names: of labels, where they have other names than their numbers."""
     labels, k = np.unique(seen.labels), seen.outputs.shape[1]
-    shown = ", ".join(_text(v) for v in labels[:8])
+    shown = ", ".join(_text(v, names) for v in labels[:8])
     if len(labels) < 2:
         raise InputError(f"the stream holds one class only (label {shown}); give examples of two")
     if len(labels) == 2 and k <= 2:
-        names = f"{_text(labels[1])} against {_text(labels[0])}"
-        return [Target(names, float(labels[1]), None, k)]
+        question = f"{_text(labels[1], names)} against {_text(labels[0], names)}"
+        return [Target(question, float(labels[1]), None, k)]
     if k == len(labels) and k > 2:
         return [Target(f"{_text(v)} against the rest", float(v), j, k) for j, v in enumerate(labels)]
     raise InputError(
@@ -430,5 +432,5 @@ def _joint(reports, modules, names, targets, h, labels) -> dict[str, dict[str, f
     return out
 
 
-def _text(label: Any) -> str:
-    return f"{float(label):g}"
+def _text(label: Any, names: Mapping[float, str] = MappingProxyType({})) -> str:
+    return names.get(float(label), f"{float(label):g}")

@@ -77,12 +77,12 @@ class LayerReport(Record):
             _cell(orthogonal), str(orthogonal.get("violations", "-")), _cell(linear), _cell(near),
             show(None if self.margins["linear"] is None else self.margins["linear"][0]),
             "-" if weight is None else f"{weight.stable_rank:.3g}",
-            "-" if weight is None else f"{weight.numerical_rank} / {weight.significant}",
+            *(("-", "-") if weight is None else (str(weight.numerical_rank), str(weight.significant))),
             "-" if alignment is None else f"{alignment.aligned:.0%}",
         )  # fmt: skip
 
-    COLUMNS = ("layer", "gives", "orthogonal separability", "violating pairs", "linear separability",
-               "near-orthogonality", "margin", "stable rank", "rank / significant", "rows aligned")  # fmt: skip
+    COLUMNS = ("layer", "gives", "orthogonal", "violations", "linear", "near-orth.", "margin", "stable rank",
+               "rank", "significant", "aligned")  # fmt: skip
 
     def table(self) -> Table:
         rows = [("examples", f"{self.examples} of {self.seen}"), ("norms", show(self.norms)),
