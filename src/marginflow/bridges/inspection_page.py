@@ -48,41 +48,6 @@ LAYERS = (
     "Significant counts singular values above a tenth of the largest. Aligned is the share of a linear layer's rows "
     "with a cosine above 0.9 with a max-margin direction of what the layer receives.",
 )
-KKT_TEXT, [tables[1 + count]]))
-    for report in found.heads:
-        sections.append(Section(f"The head: {report.target}", HEAD, report.tables()))
-    if found.joint is not None:
-        sections.append(Section("All classes", found.notes[:1], tables[-1:]))
-    sections += [
-        Section(f"Details of {layer.name}: {layer.target}", (), [layer.table()]) for layer in found.layers
-    ]
-    return Page(f"What {found.model} learned", str(found.status.value), headline(found), sections)
-
-
-def headline(found: Inspection) -> str:
-    """The first separable layer, and what two neurons do."""
-    first = {}
-    for kind in ("linear", "orthogonal"):
-        names = [layer.name for layer in found.layers
-                 if layer.target == found.layers[0].target
-                 and layer.conditions[f"{kind}_separability"]["status"].value != "fails"]  # fmt: skip
-        first[kind] = f"from '{names[0]}' on" if names else "at no layer"
-    text = (f"No violation of linear separability is seen {first['linear']}, "
-            f"of orthogonal separability {first['orthogonal']}.")  # fmt: skip
-    if found.head is not None:
-        best = max(found.head.pruned, key=lambda p: p.agreement)
-        text += (f" Two neurons ({best.name}) agree with the head of {found.head.width} on {best.agreement:.2%} of "
-                 f"{best.examples} rows, with {best.parameters} parameters for {best.trained_parameters}.")  # fmt: skip
-    return text
-
-
-LAYERS = (
-    "Each row is a layer's output before its activation: orthogonal and linear separability and near-orthogonality with "
-    "their slack, positive where a condition holds, and the pairs of rows that violate the first. What holds on the rows "
-    "looked at is called undecided where they are not all rows; a violation among them is one among all.",
-    "Significant counts singular values above a tenth of the largest. Aligned is the share of a linear layer's rows with "
-    "a cosine above 0.9 with a max-margin direction of what the layer receives.",
-)
 KKT_TEXT = (
     "How far the weights are from a KKT point of min ½‖θ‖² subject to margins of at least 1: what gradient flow of a "
     "homogeneous net ends at. Stationarity is 0 there and at most 1.",
