@@ -1,4 +1,4 @@
-"""Gradient flow of any net by diffrax: the loss-normalised clock, adaptive steps, hyperplanes smoothed by tolerance only.
+"""Gradient flow of any net by diffrax: the loss-normalised clock, adaptive steps, no account of hyperplanes.
 
 With ds = L dt the field is Σ π_i y_i ∇f_i, π_i = -ℓ'(q_i)/L, bounded however small the loss; log t is carried along,
 d(log t)/ds = e^(-log L - log t), from a first Euler step of length e^-30 in ordinary time. At a kink of the activation
@@ -34,36 +34,34 @@ def _programs(net: Net, loss: Loss, rtol: float):
     import diffrax as dfx
     import jax
     import jax.numpy as jnp
-    import optimistix as optx
+
+    # A mean-field net moves by m times the gradient, so that a neuron's speed does not depend on their number m.
+    speed = net.width if getattr(net, "mean_field", False) else 1
 
     def look(moving, args):
-        still, X, y, *_ = args
+        still, X, y = args
         q = y * net({**still, **moving}, X)
         return q, log_sum_exp(loss.log_value(q))
 
     def field(s, state, args):
         moving, log_time = state
-        still, X, y, *_ = args
+        still, X, y = args
         f, back = jax.vjp(lambda w: net({**still, **w}, X), moving)
         q = y * f
         log_loss = log_sum_exp(loss.log_value(q))
         (up,) = back(y * jnp.exp(loss.log_slope(q) - log_loss))
-        return up, jnp.exp(jnp.minimum(-log_loss - log_time, 50.0))
-
-    def left(t, y, args, **_):
-        """Positive until log t or log L is at the goal; -1e300 and 1e300 stand for no goal."""
-        *_, goal_time, goal_loss = args
-        return jnp.minimum(goal_time - y[1], look(y[0], args)[1] - goal_loss)
-
-    event = dfx.Event(left, optx.Newton(1e-12, 1e-12))
+        return jax.tree.map(lambda g: speed * g, up), jnp.exp(jnp.minimum(-log_loss - log_time, 50.0))
 
     @jax.jit
     def stretch(s, s_end, h, state, args):
         answer = dfx.diffeqsolve(
-            dfx.ODETerm(field), dfx.Tsit5(), s, s_end, h, state, args, event=event, throw=False, max_steps=STRETCH_STEPS,
-            saveat=dfx.SaveAt(t1=True), stepsize_controller=dfx.PIDController(rtol=rtol, atol=rtol * 1e-3))
-        return (answer.ts[-1], jax.tree.map(lambda w: w[-1], answer.ys), answer.stats["num_accepted_steps"],
-                answer.result == dfx.RESULTS.successful, answer.event_mask, answer.result == dfx.RESULTS.max_steps_reached)
+            dfx.ODETerm(field), dfx.Tsit5(), s, s_end, h, state, args, throw=False,
+            max_steps=STRETCH_STEPS, saveat=dfx.SaveAt(t1=True),
+            stepsize_controller=dfx.PIDController(rtol=rtol, atol=rtol * 1e-3))
+        assert answer.ts is not None  # saved at t1
+        last = jax.tree.map(lambda w: w[-1], answer.ys)
+        return (answer.ts[-1], last, answer.stats["num_accepted_steps"], answer.result == dfx.RESULTS.successful,
+                answer.result == dfx.RESULTS.max_steps_reached)
 
     return stretch, jax.jit(look), jax.jit(field)
 
@@ -77,31 +75,47 @@ def adaptive(net: Net, start: Mapping[str, np.ndarray], data: Dataset, loss: Los
     X, y = jnp.asarray(data.X, jnp.float64), jnp.asarray(data.y, jnp.float64)
     still = {name: jnp.asarray(start[name]) for name in start if name not in net.trained}
     moving = {name: jnp.asarray(start[name]) for name in net.trained}
-    goal_time = goal.value if goal.kind == "log_time" else 1e300 if goal.kind == "log_loss" else limit_log_time
-    args = (still, X, y, goal_time, goal.value if goal.kind == "log_loss" else -1e300)
+    goal_time = goal.value if goal.kind == "log_time" else math.inf if goal.kind == "log_loss" else limit_log_time
+    goal_loss = goal.value if goal.kind == "log_loss" else -math.inf
+    args = (still, X, y)
     stretch, look, field = _programs(net, loss, rtol)
+
+    def past(state) -> float:
+        """How far log t or -log L is beyond the goal."""
+        over_time = float(state[1]) - goal_time
+        return over_time if goal_loss == -math.inf else max(over_time, goal_loss - float(look(state[0], args)[1]))
+
     track = Track(records)
     ds = math.exp(START_LOG_TIME + float(look(moving, args)[1]))
-    push, _ = field(0.0, (moving, jnp.asarray(START_LOG_TIME)), args)
-    state = ({name: w + ds * push[name] for name, w in moving.items()}, jnp.asarray(START_LOG_TIME))
+    push, _ = field(0.0, (moving, jnp.full((), START_LOG_TIME, jnp.float64)), args)
+    state = ({name: w + ds * push[name] for name, w in moving.items()}, jnp.full((), START_LOG_TIME, jnp.float64))
     s, span, steps = ds, 1e-2, 0
+    close = 1e-9 * max(1.0, abs(goal_loss if math.isfinite(goal_loss) else goal_time))
     track.add(_row(net, still, state, s, look(state[0], args)))
     outcome, message = Outcome.MAX_STEPS, f"{max_steps} steps taken before the target; raise max_steps"
+    landing = False
     while steps < max_steps:
-        s1, new, taken, whole, reached, full = stretch(s, s + span, span / 16, state, args)
+        s1, new, taken, whole, full = stretch(s, s + span, span / 16, state, args)
         steps += int(taken)
         if not np.isfinite(float(new[1])) or not all(bool(jnp.isfinite(w).all()) for w in new[0].values()):
             outcome, message = Outcome.STALLED, f"diffrax left the range of floats after log t = {float(state[1]):.6g}"
             break
+        over = past(new)
+        if over > close and span > 1e-15 * s:
+            # Past the goal: the stretch is taken again, shorter, by false position; near its end log t rises steeply.
+            part = -past(state) / (over - past(state))
+            span, landing = span * min(max(part, 0.05), 0.95), True
+            continue
         s, state = float(s1), new
         track.add(_row(net, still, state, s, look(state[0], args)))
-        if bool(reached):
+        if over >= -close:
             outcome, message = Outcome.CONVERGED, ""
             break
         if not bool(whole) and not bool(full):
             outcome, message = Outcome.STALLED, f"diffrax could not step on from log t = {float(state[1]):.6g}"
             break
-        span = span * 1.3 if int(taken) < 200 else span if int(taken) < 2000 else span / 4
+        if not landing:
+            span = span * 1.3 if int(taken) < 200 else span if int(taken) < 2000 else span / 4
         climb = sum(float(jnp.sum(g * g)) for g in field(s, state, args)[0].values())
         norm2 = track.rows[-1]["norm_squared"]
         if climb * s <= STATIONARY and climb <= STATIONARY * 1e-4 * max(norm2, 1e-300):
