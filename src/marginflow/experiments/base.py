@@ -33,6 +33,13 @@ class Number(Record):
     band: tuple[float | None, float | None]
     why: str = ""
 
+    def __post_init__(self):
+        low, high = self.band
+        if low is None and high is None:
+            raise ValueError(f"number '{self.name}': a band without an end judges nothing")
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"number '{self.name}': the band {self.band} is empty")
+
     @property
     def status(self) -> Status:
         if self.ours is None or self.ours != self.ours:
@@ -178,7 +185,7 @@ def reproduce(experiment: Experiment, out: str | Path = "figures") -> Reproducti
         "provenance": json.dumps(jsonable(provenance())),
     }
     data_path = folder / f"{experiment.name}.nc"
-    result.to_netcdf(data_path, engine="scipy")
+    files.write(data_path, bytes(result.to_netcdf(engine="scipy")))  # netCDF-3: every reader has it
     with style.drawing():
         pictures = style.save(experiment.draw(result), folder / experiment.name)
     paths = (str(data_path), *pictures, str(folder / f"{experiment.name}.json"))

@@ -2,9 +2,14 @@
 
 Ascent of S is loss-normalised descent, so this is an ensemble of `ngd` with an inverse square root schedule; the step
 of dw/dt = m∇F_m is m times that of a plain gradient, hence lr = step·m.
+
+A finite number of steps leaves margin on the table, much of it for the output layer alone. `optimum` takes what is
+left: the best masses on the directions that training found (a linear program, F1), or on those it started from (a
+quadratic program, F2: the t = ∞ network of that training, exactly).
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +55,47 @@ def unit_norm_margins(trained: Ensemble) -> np.ndarray:
     return np.asarray(trained.history["normalised_margin"], float) * factor
 
 
+class Optimum(NamedTuple):
+    """A classifier x ↦ Σ_j weight_j ρ(c_jᵀx) of unit norm and its margin; None where the program did not converge."""
+
+    directions: np.ndarray
+    weight: np.ndarray
+    margin: float
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        return np.maximum(X @ self.directions.T, 0.0) @ self.weight
+
+
+def optimum(trained: Ensemble, k: int) -> Optimum | None:
+    """The best masses on the directions of member k: of unit F1 norm (both layers) or unit F2 norm (output layer)."""
+    from marginflow import margins
+
+    data = trained.data
+    theta = {name: np.asarray(w, float) for name, w in trained.member(k).theta.items()}
+    if trained.net.train == "both":  # type: ignore[attr-defined]
+        sign, Z, directions = unit_features(theta, data)
+        masses = margins.f1_finite(Z)
+        return Optimum(directions, 0.5 * sign * masses.mass, masses.lower_bound) if masses.certified else None
+    best = margins.f2_finite(data.y[:, None] * np.maximum(data.X @ theta["W"].T, 0.0))
+    if best.vector is None or not best.certified:
+        return None
+    return Optimum(theta["W"], best.value * best.vector, best.lower_bound)
+
+
+def unit_features(theta: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sign of a_j, ½ sign(a_j) y_i ρ(ĉ_jᵀx_i), ĉ_j) of every neuron that is not zero."""
+    length = np.linalg.norm(theta["W"], axis=1)
+    used = (length > 0) & (theta["a"] != 0)
+    directions, sign = theta["W"][used] / length[used, None], np.sign(theta["a"][used])
+    return sign, 0.5 * data.y[:, None] * np.maximum(data.X @ directions.T, 0.0) * sign, directions
+
+
+def test_error(classifier: Any, test: Dataset) -> float:
+    """Share of test points that are not on the right side."""
+    return float(np.mean(test.y * np.asarray(classifier(test.X)) <= 0))
+
+
 def test_errors(trained: Ensemble, test: Dataset) -> np.ndarray:
-    """Share of test points that each member gets wrong."""
+    """Of every member, as the steps left it."""
     runs = [trained.member(k) for k in range(len(trained))]
-    return np.array([np.mean(test.y * np.asarray(r.net(r.theta, test.X)) <= 0) for r in runs])
+    return np.array([test_error(lambda X, r=r: r.net(r.theta, X), test) for r in runs])

@@ -41,8 +41,8 @@ class MarginAgainstWidth(Experiment):
             trained = mean_field.ascend(data, "both", (width,), range(self.seeds), self.steps, self.step)
             best[i] = np.nanmax(mean_field.unit_norm_margins(trained), axis=0)
             for seed in range(self.seeds):
-                theta = trained.member(seed).theta
-                program[i, seed] = margins.f1_finite(unit_features(theta, data)).lower_bound
+                settled = mean_field.optimum(trained, seed)
+                program[i, seed] = np.nan if settled is None else settled.margin
         f1 = margins.f1(data)
         return xarray.Dataset(
             {
@@ -113,11 +113,3 @@ class MarginAgainstWidth(Experiment):
             f"{'yes' if int(result.certified) else 'no'}. At the largest width {self.steps} steps leave {lost:.0%} of the "
             "margin of their own directions on the table; the paper takes 50000 steps and more (--set steps=50000)."
         )
-
-
-def unit_features(theta: Any, data: Any) -> np.ndarray:
-    """½ sign(a_j) y_i ρ(ĉ_jᵀx_i) of every neuron that is not zero: the columns of the masses' program."""
-    length = np.linalg.norm(theta["W"], axis=1)
-    used = (length > 0) & (theta["a"] != 0)
-    W = theta["W"][used] / length[used, None]
-    return 0.5 * data.y[:, None] * np.maximum(data.X @ W.T, 0.0) * np.sign(theta["a"][used])
