@@ -137,6 +137,18 @@ def test_a_hundred_neurons_with_their_path_stay_small(tmp_path):
     assert Path(target).stat().st_size < 1_000_000
 
 
+def test_a_very_wide_net_is_drawn_by_its_longest_neurons(tmp_path):
+    rng = np.random.default_rng(2)
+    W = rng.normal(size=(5000, 4)) * np.linspace(1, 2, 5000)[:, None]
+    seen = portrait(W, np.ones(5000), path=np.repeat(W[None], 30, axis=0), path_log_time=np.arange(30.0))
+    scatter = neurons_scatter(seen)
+    assert "2000 longest of 5000" in scatter.title
+    drawn = {int(tip.split(":")[0].removeprefix("neuron ")) for tip in scatter.tips}
+    assert drawn == set(np.argsort(np.linalg.norm(W, axis=1))[-2000:])
+    target = write(Page("run", "holds", "", [Section("net", figures=[scatter])]), tmp_path / "r")
+    assert Path(target).stat().st_size < 2_000_000
+
+
 def test_numbers_that_are_not_finite_are_valid_json():
     chart = Chart("t", [-np.inf, 1.0], {"y": [np.nan, np.inf]}, "x", "y")
     text = render(Page("t", "", "", [Section("s", figures=[chart])]))

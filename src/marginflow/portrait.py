@@ -11,7 +11,8 @@ import numpy as np
 from marginflow._core.record import Record
 from marginflow.runs import Run
 
-MOST_FRAMES = 60  # of a path in a report: enough for a smooth slider, small enough for a small file
+MOST_FRAMES = 60  # of a path in a report: enough for a smooth slider
+MOST_POINTS = 60_000  # neurons × frames: about a megabyte in a page
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +44,8 @@ def portrait(W, a, w_plus=None, w_minus=None, path=None, path_log_time=None) -> 
         directions = np.stack([w_plus, w_minus]) @ plane.T
     frames, times = np.zeros((0, len(W), 2)), np.zeros(0)
     if path is not None and len(path):
-        keep = np.unique(np.linspace(0, len(path) - 1, MOST_FRAMES).astype(int))
+        count = max(2, min(MOST_FRAMES, MOST_POINTS // len(W)))
+        keep = np.unique(np.linspace(0, len(path) - 1, count).astype(int))
         frames = np.asarray(path, float)[keep] @ plane.T
         longest = np.linalg.norm(frames, axis=2).max(axis=1)
         frames = frames / np.where(longest > 0, longest, 1.0)[:, None, None]

@@ -120,20 +120,26 @@ def series_of(history: Any, name: str, rows: np.ndarray) -> dict[str, np.ndarray
     return {label: np.asarray(values, float)[rows] for label, values in found.items() if np.ndim(values) == 1}
 
 
+MOST_NEURONS = 2000  # drawn; of a wider net the longest, which make its outputs
+
+
 def neurons_scatter(portrait: Any) -> Scatter:
+    count = len(portrait.norms)
+    drawn = np.sort(np.argsort(-portrait.norms, kind="stable")[:MOST_NEURONS])
     tips = [
-        f"neuron {j}: a {'>' if s > 0 else '<'} 0, ‖w‖ = {n:.4g}"
-        + (f", cos = {c:.6f}" if np.isfinite(c) else "")
-        for j, (s, n, c) in enumerate(zip(portrait.sign, portrait.norms, portrait.alignment, strict=True))
+        f"neuron {j}: a {'>' if portrait.sign[j] > 0 else '<'} 0, ‖w‖ = {portrait.norms[j]:.4g}"
+        + (f", cos = {c:.6f}" if np.isfinite(c := portrait.alignment[j]) else "")
+        for j in drawn
     ]
     labels = [f"log t = {t:.4g}" for t in portrait.frame_log_time]
+    title = "Neurons on the top two singular directions"
     return Scatter(
-        "Neurons on the top two singular directions",
-        portrait.coordinates,
-        portrait.sign,
+        title if count <= MOST_NEURONS else f"{title}: the {MOST_NEURONS} longest of {count}",
+        portrait.coordinates[drawn],
+        portrait.sign[drawn],
         tips,
         portrait.directions,
-        frames=portrait.frames,
+        frames=portrait.frames[:, drawn],
         frame_labels=labels,
     )
 

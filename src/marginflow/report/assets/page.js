@@ -126,11 +126,11 @@
 
   function scatter(box, chart) {
     const length = (c) => Math.hypot(c[0], c[1]);
-    const longest = Math.max(...chart.coordinates.map(length), 1e-300);
+    const longest = chart.coordinates.reduce((most, c) => Math.max(most, length(c)), 1e-300);
     const still = chart.coordinates.map((c) => [c[0] / longest, c[1] / longest]);
     const edge = { map: (v) => (v + 1.2) / 2.4, ticks: [-1, -0.5, 0, 0.5, 1] };
     // The second direction may be far shorter than the first: its axis is as long as the neurons need.
-    const tall = 1.2 * Math.max(0.1, ...still.map((c) => Math.abs(c[1])), ...chart.frames.flat().map((c) => Math.abs(c[1])));
+    const tall = 1.2 * [still, ...chart.frames].flat().reduce((most, c) => Math.max(most, Math.abs(c[1])), 0.1);
     const side = axis(-tall, tall, false);
     const { svg, px, py } = frame(box, edge, side, ["first singular direction (longest neuron = 1)", "second singular direction"]);
     chart.directions.forEach((d, k) => {
