@@ -40,6 +40,7 @@ INSIDE = (
     1e-7  # a coordinate this negative, beside the largest, still counts as inside: it costs the square of it
 )
 THIN = 1e-8  # generators closer to dependent than this have no coordinates worth asking
+ROW_FIRST = 0.1  # a row's loss counts this much more than that by curvature: in one cell the maximum is exact
 CHUNK = 4_000_000  # entries of one (cones, generators, rows) array
 
 
@@ -196,7 +197,7 @@ def _cut(cones, z, gram, straddle, curvature, edges) -> np.ndarray:
     """Two children per cone: cut on the row that loses most, or through the middle of the longest edge."""
     count = np.arange(len(cones))
     row = straddle.argmax(axis=1)
-    by_row = straddle[count, row] > curvature
+    by_row = straddle[count, row] > ROW_FIRST * curvature
     at_row = z[count, :, row]
     ends = at_row[:, edges]
     crossing = np.where(ends[..., 0] * ends[..., 1] < 0, np.abs(ends[..., 0] - ends[..., 1]), -np.inf)

@@ -110,39 +110,49 @@ def patterned(
     *,
     tolerance: float = 1e-9,
     band: float = BAND,
+    reach: float = np.inf,
     rounds: int = 4,
 ) -> Patterned:
     """Best neurons with the gaining-row patterns of the given directions `v`.
 
-    Losing rows far from the hyperplane are taken as decided; those the solution crosses get their hinge and the
-    program is solved again, at most `rounds` times (each round's point is feasible whatever happens).
+    Losing rows far from the hyperplane are taken as decided, and rows whose margin is more than `reach` times the
+    smallest are left out; those that the solution crosses or violates are put back and the program is solved again, at
+    most `rounds` times (each round's point is feasible whatever happens).
     """
     norm = np.linalg.norm(v, axis=1, keepdims=True)
     cosine = (X @ (v / norm).T).T / np.linalg.norm(X, axis=1)
     gaining = sign[:, None] == y[None, :]
     on = cosine > 0
     hinged = ~gaining & (np.abs(cosine) <= band)
-    level = responses(v, sign, X, y).min() / norm.sum()
+    now = responses(v, sign, X, y)
+    level = now.min() / norm.sum()
+    work = now <= reach * now.min() if level > 0 else np.ones(len(y), bool)
     typical = float(np.median(np.linalg.norm(X, axis=1)))
     total = 1.0 / max(level, 1e-6 * typical)
     best = None
     for _ in range(rounds):
-        solved = _solve(X, y, sign, gaining, on, hinged, total, tolerance)
+        solved = _solve(X, y, sign, gaining, on, hinged, work, total, tolerance)
         if best is None or solved.value > best.value:
             best = solved
         if solved.outcome is not Outcome.CONVERGED:
             break
         z = solved.v @ X.T
         scale = np.linalg.norm(solved.v, axis=1, keepdims=True) * np.linalg.norm(X, axis=1)
-        crossed = ~gaining & ~hinged & ((z > 0) != on) & (np.abs(z) > 1e-9 * scale)
+        crossed = ~gaining & ~hinged & work & ((z > 0) != on) & (np.abs(z) > 1e-9 * scale)
         crossed &= np.linalg.norm(solved.v, axis=1, keepdims=True) > 1e-7 * np.abs(solved.v).sum()
-        if not crossed.any():
+        reached = responses(solved.v, sign, X, y)
+        violated = ~work & (reached < reached[work].min())
+        if not (crossed.any() or violated.any()):
             return solved
         hinged |= crossed
+        work |= violated
+    assert best is not None
     return best
 
 
-def _solve(X, y, sign, gaining, on, hinged, total, tolerance) -> Patterned:
+def _solve(X, y, sign, gaining, on, hinged, work, total, tolerance) -> Patterned:
+    full = X, y
+    X, y, gaining, on, hinged = X[work], y[work], gaining[:, work], on[:, work], hinged[:, work]
     import clarabel
     import scipy.sparse as sp
 
@@ -191,7 +201,7 @@ def _solve(X, y, sign, gaining, on, hinged, total, tolerance) -> Patterned:
     status = str(solution.status)
     outcome = Outcome.CONVERGED if status in ("Solved", "AlmostSolved") else Outcome.STALLED
     if not np.isfinite(mass) or mass <= 0 or weights.sum() <= 0:
-        return Patterned(np.zeros_like(v), np.full(n, 1 / n), -np.inf, Outcome.STALLED, status)
-    return Patterned(
-        v, weights / weights.sum(), float(responses(v, sign, X, y).min() / mass), outcome, status
-    )
+        return Patterned(np.zeros_like(v), np.full(len(work), 1 / len(work)), -np.inf, Outcome.STALLED, status)
+    alpha = np.zeros(len(work))
+    alpha[work] = weights / weights.sum()
+    return Patterned(v, alpha, float(responses(v, sign, *full).min() / mass), outcome, status)

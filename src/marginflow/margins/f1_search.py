@@ -19,10 +19,9 @@ from marginflow.margins.f1_program import masses, patterned
 from marginflow.margins.inner import InnerMax, reachable
 from marginflow.margins.inner_ascent import climb, values
 
-EXACT, ROUGH = (
-    (1e-9, 1e-9),
-    (1e-8, 1e-5),
-)  # (accuracy of the pattern program, share of mass below which a neuron leaves)
+# Accuracy of the pattern program, share of mass below which a neuron leaves, and how far above the smallest margin a
+# row may lie (as a factor) to be in the program from the start.
+EXACT, ROUGH = (1e-9, 1e-9, np.inf), (1e-8, 1e-5, 1.3)
 STARTS = 200  # random starts of one pricing
 OFFERS = 15  # neurons that enter per round and sign, at most
 OFFER_COSINE = 0.99  # and no two of them closer than this
@@ -126,10 +125,10 @@ def _patterns(state: State, X, y, prove, rounds: int, rng, tolerance: float, sea
     raise AssertionError("unreachable: the last round returns")
 
 
-def _pattern_master(v, sign, mass, X, y, accuracy: tuple[float, float]) -> State:
+def _pattern_master(v, sign, mass, X, y, accuracy: tuple[float, float, float]) -> State:
     """The pattern program on these neurons; neurons of one pattern added up before and after, unused ones dropped."""
     u, sign = merged(v * np.maximum(mass, 1e-12)[:, None], sign, X, y)
-    solved = patterned(u, sign, X, y, tolerance=accuracy[0])
+    solved = patterned(u, sign, X, y, tolerance=accuracy[0], reach=accuracy[2])
     length = np.linalg.norm(solved.v, axis=1)
     keep = length > accuracy[1] * length.sum()
     if not keep.any():
