@@ -8,6 +8,7 @@ import pytest
 
 import marginflow as mf
 from marginflow._core.errors import InputError
+from marginflow._core.paths import data_directory
 from marginflow.data import images
 
 
@@ -67,6 +68,8 @@ def test_cifar10_layout(folder):
         (idx(np.ones((3, 28, 28)))[:-1], "promises"),
         (idx(np.ones((3, 28, 28))) + b"\0", "promises"),
         (idx(np.ones((4, 28, 28))), "labels"),
+        (idx(np.ones((3, 27, 28))), "those of MNIST are 28 x 28"),
+        (struct.pack(">4I", 0x0803, 2**31, 2**31, 4), "promises"),  # 2^64 bytes, which is 0 in 64 bits
     ],
 )
 def test_broken_idx_is_refused(folder, content, message):
@@ -114,3 +117,15 @@ def test_the_real_mnist():
     assert train.pixels.shape == (60000, 28, 28)
     data = mf.data.load("mnist:0,1")
     assert (data.n, len(data.positive), len(data.negative)) == (12665, 6742, 5923)
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(
+    not (data_directory() / "cifar-10-batches-bin" / "test_batch.bin").exists(),
+    reason="the CIFAR-10 files are not there",
+)
+def test_the_real_cifar10():
+    test = images.cifar10_images("test")
+    assert test.original
+    assert test.pixels.shape == (10000, 3, 32, 32)
+    assert np.bincount(test.labels).tolist() == [1000] * 10
