@@ -122,7 +122,7 @@ def test_the_real_mnist():
 @pytest.mark.realdata
 @pytest.mark.skipif(
     not (data_directory() / "cifar-10-batches-bin" / "test_batch.bin").exists(),
-    reason="the CIFAR-10 files are not there",
+    reason="no CIFAR-10 files",
 )
 def test_the_real_cifar10():
     test = images.cifar10_images("test")
