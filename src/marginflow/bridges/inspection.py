@@ -35,6 +35,7 @@ EXAMPLES = (
     2000  # sampled rows: n² products and the margin problems of the widest layers take seconds, not minutes
 )
 KKT_ROWS = 128
+PROBED = 4  # rows on which homogeneity is measured first
 HELD_OUT_ROWS = 20_000  # of given held-out data
 HELD_OUT = 0.2  # of the sampled rows, when no held-out data are given
 MEGABYTE = 2**20
@@ -190,12 +191,8 @@ def inspect(
         notes.append("margins and violating pairs are those of the sampled rows of each layer")
     kkt = None
     if len(targets) == 1:
-        X, y, least, some = hardest(model, data, seen, targets[0], input_shape)
-        kkt = gradients.stationarity(
-            model, lambda net, x: targets[0].decide(logits(net, x)), X, y, seen.seen, least
-        )
-        if some:
-            notes.append(some)
+        kkt, said_of_kkt = whole_net(model, data, seen, targets[0], input_shape)
+        notes += [said_of_kkt] if said_of_kkt else []
     memory = {"resident_bytes": int(seen.resident_bytes), "spooled_bytes": int(seen.spooled_bytes),
               "kkt_bytes": int(8 * (KKT_ROWS + 1) * sum(p.numel() for p in model.parameters()))}  # fmt: skip
     memory["kkt_bytes"] = min(memory["kkt_bytes"], gradients.MOST_BYTES)
@@ -303,35 +300,58 @@ def _means(given: Representation, target: Target, labels: np.ndarray) -> tuple[n
     return total / sum(counts[label] for label in rest), given.class_means[target.positive]
 
 
-def hardest(
+def whole_net(
     model: Any, data: Any, seen: Capture, target: Target, input_shape: tuple[int, ...] | None
-) -> tuple[np.ndarray, np.ndarray, float, str]:
-    """(inputs, signs) of the rows of least margin, the least margin of all rows, and what to say about it.
+) -> tuple[gradients.Stationarity, str]:
+    """KKT residuals on the rows of least margin, and what to say about their choice.
 
-    A second pass over the stream; a stream that can be read only once leaves the sampled rows to choose from.
+    A few sampled rows tell whether the net is homogeneous at all; only then is the stream read a second time. A stream
+    that can be read only once leaves the sampled rows to choose from.
     """
-    size = sum(p.numel() for p in model.parameters())
+    size = max(sum(p.numel() for p in model.parameters()), int(np.prod(seen.input_shape)))
     count = gradients.rows_in_reach(size, KKT_ROWS)
     least = float((target.signs(seen.labels) * target.decide(seen.outputs)).min())
+    sampled = seen.inputs.index
+    signs = target.signs(seen.labels[sampled])
+    order = np.argsort(signs * target.decide(seen.outputs[sampled]))
+
+    def residuals(X: np.ndarray, y: np.ndarray) -> gradients.Stationarity:
+        return gradients.stationarity(
+            model, lambda net, x: target.decide(logits(net, x)), X, y, seen.seen, least
+        )
+
+    def chosen(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(seen.inputs.rows[rows]).reshape(len(rows), *seen.input_shape), signs[rows]
+
+    probe = residuals(*chosen(order[:PROBED]))
+    if probe.stationarity is None:
+        return probe, ""
     if not isinstance(data, Dataset) and iter(data) is data:
-        some = seen.inputs.index
-        q = target.signs(seen.labels[some]) * target.decide(seen.outputs[some])
-        order = np.argsort(q)[:count]
-        X = np.asarray(seen.inputs.rows[order]).reshape(len(order), *seen.input_shape)
-        once = "the stream could be read once only: KKT residuals use sampled rows"
-        return X, target.signs(seen.labels[some])[order], least, once
-    X, y, q = np.empty((0, *seen.input_shape)), np.empty(0), np.empty(0)
+        said = "the stream could be read once only: KKT residuals use sampled rows"
+        return residuals(*chosen(order[:count])), said
+    return residuals(*hardest(model, data, target, count, input_shape)), ""
+
+
+def hardest(model: Any, data: Any, target: Target, count: int, input_shape) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs, signs) of the `count` rows of least margin: one pass, `count` inputs in memory."""
+    X, y, q = None, np.empty(0), np.empty(0)
     with evaluating(model), recording(model) as states:
         for inputs, labels in batches(data, model, input_shape):
             states.clear()
             model(inputs)
             sign = target.signs(labels)
             new = sign * target.decide(to_numpy(list(states.values())[-1]).reshape(len(labels), -1))
-            q, y = np.concatenate([q, new]), np.concatenate([y, sign])
-            X = np.concatenate([X, to_numpy(inputs)])
+            low = np.flatnonzero(new < (q.max() if len(q) == count else np.inf))
+            if not len(low):
+                continue
+            rows = to_numpy(inputs)[low]
+            X = rows if X is None else np.concatenate([X, rows])
+            q, y = np.concatenate([q, new[low]]), np.concatenate([y, sign[low]])
             keep = np.argsort(q, kind="stable")[:count]
             X, y, q = X[keep], y[keep], q[keep]
-    return X, y, least, ""
+    if X is None:
+        raise InputError("the data stream was empty when read again; give one that can be read twice")
+    return X, y
 
 
 def logits(net: Any, x: Any) -> Any:
