@@ -102,7 +102,8 @@ def _lorentz(point: Point) -> np.ndarray:
 def drift(group: Group, point: Point) -> float:
     """How much any a_i a_j - w_iᵀw_j of the group has changed, relative to α. WWᵀ - aaᵀ is conserved by the flow."""
     if not group.columns:
-        return abs(group.excess - math.exp(point.log_alpha) * (1 - float(point.e @ point.e))) * math.exp(-point.log_alpha)
+        now = math.exp(point.log_alpha) * (1 - float(point.e @ point.e))
+        return abs(group.excess - now) * math.exp(-point.log_alpha)
     return float(np.linalg.norm(_lorentz(point) - group.form, 2)) * math.exp(-point.log_alpha)
 
 
@@ -274,8 +275,9 @@ class System:
         V = self.fields(x, look)
         q, pi = self.problem.y * look.f, np.abs(look.c)
         width = 1e-6 * np.maximum(1.0, np.abs(q))
-        bend = np.where(q > TAIL, -1.0, (self.problem.loss.log_slope(q + width) - self.problem.loss.log_slope(q - width)) / (2 * width))
-        # dπ_i = π_i (bend_i dq_i + Σ π_k dq_k); dq = heads dζ + A slope dρ. The common part of dq drops out in the tail.
+        log_slope = self.problem.loss.log_slope
+        bend = np.where(q > TAIL, -1.0, (log_slope(q + width) - log_slope(q - width)) / (2 * width))
+        # dπ_i = π_i (bend_i dq_i + Σ π_k dq_k); dq = heads dζ + A slope dρ. Its common part drops out in the tail.
         slack = 0.0 if q.min() > TAIL else float(self.slope[self.ref])
         dq_rho = A * (self.slope_diff + slack)
         stride = r + 1 if both else r
@@ -297,7 +299,7 @@ class System:
         if both:
             Z = [x[at : at + r] for at in self.at]
             B = [b + z / A for b, z in zip(self.b, Z, strict=True)]
-            growth_v = 2 * sum(b @ dv for b, dv in zip(B, DV, strict=True))
+            growth_v = 2 * np.einsum("gr,grc->c", B, DV)
             for h, v in enumerate(V):
                 growth_v[h * stride : h * stride + r] += 2 * v / A
             growth_v[-1] -= 2 * sum(float(v @ z) for v, z in zip(V, Z, strict=True)) / A

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from marginflow.flows import events as following
-from marginflow.flows.piecewise import (SIDE, Problem, Slides, Weighing, arc, fields, rooms, slopes_of, weigh)
+from marginflow.flows.piecewise import SIDE, Problem, Slides, Weighing, arc, fields, rooms, slopes_of, weigh
 
 ORDER = 4
 SHRINK, GROW, SAFETY = 0.2, 4.0, 0.85
@@ -150,7 +150,7 @@ def _trial(problem: Problem, state: State, look: Weighing, V1: np.ndarray, h: fl
         W2, a2 = arc(problem, W0, a0, 0.5 * h * V1)
         seen2, V2 = felt(W2, a2)
         seen3, V3 = felt(*arc(problem, W0, a0, 0.5 * h * V2))
-        seen4, V4 = felt(*arc(problem, W2, a2, h * (V3 - 0.5 * V1)))
+        _, V4 = felt(*arc(problem, W2, a2, h * (V3 - 0.5 * V1)))
         W, a = arc(problem, W0, a0, h / 12 * (3 * V1 + 2 * V2 + 2 * V3 - V4))
         W, a = arc(problem, W, a, h / 12 * (-V1 + 2 * V2 + 2 * V3 + 3 * V4))
         end, V5 = felt(W, a)
@@ -193,7 +193,7 @@ def _meeting(problem: Problem, state: State, W: np.ndarray, end: Weighing) -> np
     """
     size = np.linalg.norm(W, axis=1)
     U = state.sigma * (W @ problem.X.T)
-    met = (U < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms).any(axis=1)
+    met = np.any(U < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms, axis=1)
     if len(state.slides):
         gone = rooms(problem, state.slopes, state.slides, end.c).min(axis=0) < -SIDE * np.abs(end.c).max()
         met[state.slides.neuron[gone]] = True

@@ -18,6 +18,7 @@ _NEAR, _FAR = 0.25 + np.sqrt(3) / 6, 0.25 - np.sqrt(3) / 6
 ROOT_STEPS = 60
 MAX_ROUNDS = 100_000
 MAX_REPEATS = 12  # events of one neuron at one instant
+Rows = np.ndarray | slice
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class _Group:
             np.subtract.at(free[m], self.slides.neuron, self.pull[m][:, None] * problem.X[self.slides.example])
         self.V = free
 
-    def at(self, W, a, start, stop, rows=slice(None)):
+    def at(self, W, a, start, stop, rows: Rows = slice(None)):
         """Neurons at θ = stop from their values at θ = start."""
         length = (stop - start)[:, None]
         V = self.V[:, rows]
@@ -54,7 +55,7 @@ class _Group:
         W, a = arc(self.problem, W, a, length * (_NEAR * near + _FAR * far))
         return arc(self.problem, W, a, length * (_FAR * near + _NEAR * far))
 
-    def sides(self, W, rows=slice(None)):
+    def sides(self, W, rows: Rows = slice(None)):
         """σ_k wᵀx_k/(‖w‖‖x_k‖): negative where a neuron is past a hyperplane of its pattern."""
         problem = self.problem
         size = np.linalg.norm(W, axis=1)
@@ -84,7 +85,7 @@ def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarra
     for _ in range(MAX_ROUNDS):
         group = _Group(problem, poly, sigma[going], [held[j] for j in going])
         began = theta[going]
-        stop, meets, is_pair = _first_events(group, W[going], a[going], theta[going])
+        stop, meets = _first_events(group, W[going], a[going], theta[going])
         W1, a1 = group.at(W[going], a[going], theta[going], stop)
         W[going], a[going], theta[going] = W1, a1, stop
         # Two conditions that hold to rounding only can call each other back without end: such a neuron keeps its
@@ -109,21 +110,20 @@ def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarra
 
 
 def _first_events(group: _Group, W, a, start):
-    """Per row: θ of its first event (1 if none), the example it meets (-1 if none), whether that ends a sliding."""
-    rows, n = group.sigma.shape
+    """Per row: θ of its first event (1 if none) and the example it meets (-1 if none)."""
+    rows = len(group.sigma)
     stop, meets = np.ones(rows), np.full(rows, -1)
-    is_pair = np.zeros(rows, bool)
     # Looking at the middle too finds dips that are over by the end.
     for look in (0.5, 1.0):
         open_rows = np.flatnonzero(meets < 0)
         if not len(open_rows):
             break
         hi = start + look * (1 - start)
-        _narrow(group, W, a, start, hi, stop, meets, is_pair, open_rows)
-    return stop, meets, is_pair
+        _narrow(group, W, a, start, hi, stop, meets, open_rows)
+    return stop, meets
 
 
-def _narrow(group: _Group, W, a, start, hi, stop, meets, is_pair, live):
+def _narrow(group: _Group, W, a, start, hi, stop, meets, live):
     """Brings `stop` down to the first event in [start, hi] of the rows `live` that have one."""
     slides = group.slides
     sides0 = group.sides(W)
@@ -135,7 +135,8 @@ def _narrow(group: _Group, W, a, start, hi, stop, meets, is_pair, live):
         cost = np.full(len(live), np.inf)
         pick = np.full(len(live), -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ahead = np.where(sides1 < -SIDE, np.maximum(sides0[live], 0) / (np.maximum(sides0[live], 0) - sides1), np.inf)
+            near = np.maximum(sides0[live], 0)
+            ahead = np.where(sides1 < -SIDE, near / (near - sides1), np.inf)
         if ahead.shape[1]:
             pick = np.argmin(ahead, axis=1)
             cost = ahead[np.arange(len(live)), pick]
@@ -157,7 +158,7 @@ def _narrow(group: _Group, W, a, start, hi, stop, meets, is_pair, live):
         if not len(live):
             return
         root = _roots(group, W, a, start, hi, live, pick, ends, pair_of)
-        stop[live], meets[live], is_pair[live] = root, pick, ends
+        stop[live], meets[live] = root, pick
         hi[live] = root
 
 

@@ -41,7 +41,7 @@ class Target:
 
 
 def target(until: Any) -> Target:
-    """Target from "limit", "frozen", ("log_time", V), ("log_loss", V), "log-time=V" or "loss=V" (V below float range too)."""
+    """Target from "limit", "frozen", ("log_time", V), ("log_loss", V), "log-time=V" or "loss=V" (V may underflow)."""
     if isinstance(until, Target):
         return until
     remedy = "give limit, frozen, log-time=V or loss=V"
@@ -198,8 +198,11 @@ class _Exact:
                 return got
             if self.goal.kind == "log_time":
                 over = got.state.log_time - self.goal.value
-                part = math.expm1(min(self.goal.value - self.state.log_time, 700.0)) / math.expm1(min(got.state.log_time - self.state.log_time, 700.0)) \
-                    if math.isfinite(self.state.log_time) else math.exp(-max(over, 0.0))
+                if math.isfinite(self.state.log_time):
+                    ahead, taken = (min(t - self.state.log_time, 700.0) for t in (self.goal.value, got.state.log_time))
+                    part = math.expm1(ahead) / math.expm1(taken)
+                else:
+                    part = math.exp(-max(over, 0.0))
             else:
                 over = self.goal.value - got.look.log_loss
                 part = (look.log_loss - self.goal.value) / (look.log_loss - got.look.log_loss) if over > 0 else 1.0
@@ -243,7 +246,7 @@ class _Exact:
         return self._still(state.s, _climb(self.problem, state, V), float(growth.max()))
 
     def _still(self, s: float, climb: float, growth: float) -> bool:
-        """Going on for as long again at the present rates would not change log L by STATIONARY, nor a neuron by more than e.
+        """Whether as long again at these rates changes log L by less than STATIONARY and no neuron by more than e.
 
         Where the loss goes to 0, -log L grows ever faster in s; on a plateau of small weights neurons grow like e^(cs).
         """
@@ -274,7 +277,7 @@ class _Exact:
         def each(late) -> bool:
             nonlocal stuck
             self.late = late
-            G, climb = late.system.climb(late.x)
+            _, climb = late.system.climb(late.x)
             growth = max(float(p.e @ v) for p, v in zip(late.points(), late.system.fields(late.x), strict=True))
             stuck = self._still(late.s, climb, growth if self.problem.both else 0.0)
             self._observe(late.look())
@@ -358,7 +361,7 @@ class _Exact:
     def _extra(self, state, look, events, certain: bool, quiet: bool) -> dict[str, Any]:
         fates = fate(self.problem, state, look, certain)
         count = {name: int((fates == name).sum()) for name in ("positive", "negative", "dead", "vanishing", "other")}
-        held = np.bincount(state.slides.neuron, minlength=len(state.a)) if len(state.slides) else np.zeros(len(state.a), int)
+        held = np.bincount(state.slides.neuron, minlength=len(state.a))
         slid = {event[0] for event in events if event[2] == "enter"} | set(np.flatnonzero(held).tolist())
         extra: dict[str, Any] = {
             "neurons": count, "fate": fates, "frozen": "certified" if certain else "observed" if quiet else "no",
@@ -389,8 +392,8 @@ def settled(problem: piecewise.Problem, state: coupled.State) -> np.ndarray:
     rises on I+. Off everywhere: nothing moves.
     """
     own = np.where(state.a[:, None] * problem.y > 0, 1, 0)
-    right = np.where(own == 1, state.sigma == 1, state.sigma <= 0).all(axis=1)
-    return right | (state.sigma <= 0).all(axis=1)
+    right = np.all(np.where(own == 1, state.sigma == 1, state.sigma <= 0), axis=1)
+    return right | np.all(state.sigma <= 0, axis=1)
 
 
 def fate(problem: piecewise.Problem, state: coupled.State, look, certain: bool) -> np.ndarray:

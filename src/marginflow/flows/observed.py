@@ -12,6 +12,7 @@ from marginflow.flows.coupled import State, imbalance
 from marginflow.flows.late_phase import Late
 from marginflow.flows.piecewise import Problem, Weighing
 
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Axes:
     """Unit max-margin vectors of the two classes in the flow's coordinates; None where a class has none."""
