@@ -99,7 +99,12 @@ def test_a_setting_takes_the_type_of_its_default():
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [({"cuont": "7"}, "cuont"), ({"count": "many"}, "count"), ({"count": "1.5"}, "count"), ({"factor": "()"}, "factor")],
+    [
+        ({"cuont": "7"}, "cuont"),
+        ({"count": "many"}, "count"),
+        ({"count": "1.5"}, "count"),
+        ({"factor": "()"}, "factor"),
+    ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(settings, named):
     with pytest.raises(InputError, match=named):
@@ -136,9 +141,8 @@ def test_the_list_names_every_figure_with_its_parameters():
 
 
 def test_a_figure_by_one_command(tmp_path):
-    got = run(
-        "basin_map", "--quick", "--set", "resolution=16", "--set", "paths=4", "--out", str(tmp_path), "--json", "--strict"
-    )  # fmt: skip
+    smaller = ("--set", "resolution=16", "--set", "paths=4")
+    got = run("basin_map", "--quick", *smaller, "--out", str(tmp_path), "--json", "--strict")
     assert got.exit_code == 0, got.output
     said = json.loads(got.stdout)
     assert said["figure"] == "basin_map"

@@ -1,5 +1,7 @@
 """What figures compute beside training: each small routine against a case worked by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,9 @@ def test_norm_near_a_ray_is_counted_by_sign():
     assert on_ray(-coordinates, np.array([1, -1, -1]), directions) == 0
 
 
-@pytest.mark.parametrize(("half_angle", "status"), [(10, Status.HOLDS), (44, Status.HOLDS), (46, Status.FAILS)])
+@pytest.mark.parametrize(
+    ("half_angle", "status"), [(10, Status.HOLDS), (44, Status.HOLDS), (46, Status.FAILS)]
+)
 def test_two_cones_are_orthogonally_separable_below_a_right_angle(half_angle, status):
     import marginflow as mf
     from marginflow.experiments.figures.phase_diagram import two_cones
@@ -54,7 +58,7 @@ def test_traces_join_up_and_end_at_the_limit():
             assert not pieces  # off everywhere from the start: nothing moves
             continue
         np.testing.assert_allclose(pieces[0][0], w / np.linalg.norm(w), atol=1e-12)
-        for before, after in zip(pieces, pieces[1:], strict=False):
+        for before, after in itertools.pairwise(pieces):
             np.testing.assert_allclose(before[-1], after[0], atol=1e-9)
         if path.fate in (sectors.Fate.POSITIVE, sectors.Fate.NEGATIVE):
             np.testing.assert_allclose(pieces[-1][-1], path.limit, atol=1e-3)

@@ -50,8 +50,10 @@ def unit_norm_margins(trained: Ensemble) -> np.ndarray:
     With h = (1/m) Σ φ(θ_j, ·) the mass is (1/m) Σ ‖θ_j‖², so q_min over it is m times q_min/‖θ‖². For the output
     layer the norm √m‖a/m‖ makes it √m times q_min/‖a‖.
     """
-    m = trained.net.width if trained.members.width is None else trained.members.width
-    factor = np.asarray(m, float) if trained.net.train == "both" else np.sqrt(m)  # type: ignore[attr-defined]
+    net = trained.net
+    assert isinstance(net, TwoLayer)
+    m = net.width if trained.members.width is None else trained.members.width
+    factor = np.asarray(m, float) if net.train == "both" else np.sqrt(m)
     return np.asarray(trained.history["normalised_margin"], float) * factor
 
 

@@ -33,8 +33,9 @@ class Baselines(Experiment):
     def measure(self) -> Any:
         import xarray
 
-        from marginflow import flows, margins
+        from marginflow import flows
         from marginflow.data import phuong2021
+        from marginflow.experiments.directions import linear_direction
         from marginflow.nets import DeepLinear, Linear, TwoLayer, inits
 
         grid = np.geomspace(3.0, self.log_time, 80)
@@ -43,7 +44,7 @@ class Baselines(Experiment):
         until = f"log-time={self.log_time}"
         for seed in range(self.seeds):
             data = phuong2021(n=self.n, d=self.d, seed=seed)
-            watch = (angle_to(margins.linear(data).vector),)
+            watch = (angle_to(linear_direction(data)),)
             for l, net in enumerate((Linear(), deep)):
                 theta = inits.gaussian(net, data.d, scale=self.scale, key=seed)
                 run = flows.train(net, theta, data, method="ngd", until=until, monitors=watch, progress=False)
@@ -105,7 +106,9 @@ class Baselines(Experiment):
 
         fig, ((ax,),) = style.figure(1, 1, width=4.8, height=3.4)
         t = result.log_time.values
-        for (name, label), color in zip(NETS.items(), (style.NEGATIVE, style.ACCENT, style.POSITIVE), strict=True):
+        for (name, label), color in zip(
+            NETS.items(), (style.NEGATIVE, style.ACCENT, style.POSITIVE), strict=True
+        ):
             band = spread(result.angle.sel(net=name).values)
             plots.curve(ax, t, band.middle, label, color, band.low, band.high)
         middle = len(t) // 2

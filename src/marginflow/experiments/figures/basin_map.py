@@ -34,7 +34,9 @@ class BasinMap(Experiment):
         from marginflow.data import Dataset
 
         rng = np.random.default_rng(self.seed)
-        data = Dataset(rng.standard_normal((self.n, 3)), np.where(np.arange(self.n) % 2, -1.0, 1.0), "gaussian points")
+        data = Dataset(
+            rng.standard_normal((self.n, 3)), np.where(np.arange(self.n) % 2, -1.0, 1.0), "gaussian points"
+        )
         latitude = (np.arange(self.resolution) + 0.5) / self.resolution * np.pi - np.pi / 2
         longitude = (np.arange(2 * self.resolution) + 0.5) / self.resolution * np.pi - np.pi
         lon, lat = np.meshgrid(longitude, latitude)
@@ -56,7 +58,9 @@ class BasinMap(Experiment):
                 traces.append(points)
                 trace_sign.append(sign)
                 sliding.append(int(slides))
-        extremal = [(*e.direction, e.growing, s) for s, es in ((1, known.positive), (-1, known.negative)) for e in es]
+        extremal = [
+            (*e.direction, e.growing, s) for s, es in ((1, known.positive), (-1, known.negative)) for e in es
+        ]
         return xarray.Dataset(
             {
                 "fate": (("sign", "latitude", "longitude"), np.array(fate, np.int32)),
@@ -112,7 +116,12 @@ class BasinMap(Experiment):
         for k, (ax, sign) in enumerate(zip(axes, SIGNS, strict=True)):
             fate, end = result.fate.values[k], result.end.values[k]
             ax.pcolormesh(
-                result.longitude, result.latitude, colours(fate, end), shading="nearest", rasterized=True, zorder=0
+                result.longitude,
+                result.latitude,
+                colours(fate, end),
+                shading="nearest",
+                rasterized=True,
+                zorder=0,
             )
             seen |= set(np.unique(fate))
             for x in result.X.values:
@@ -191,13 +200,21 @@ def trace(path: Any, points: int = 24) -> list[tuple[np.ndarray, bool]]:
         if speed == 0:
             continue
         end = times[k + 1] if k + 1 < len(times) else arc.time + 8.0 / speed
-        pieces.append((np.array([arc.at(t)[0] for t in np.linspace(arc.time, end, points)]), bool((arc.pattern == 0).any())))
+        pieces.append(
+            (
+                np.array([arc.at(t)[0] for t in np.linspace(arc.time, end, points)]),
+                bool((arc.pattern == 0).any()),
+            )
+        )
     return pieces
 
 
 def nearest(direction: np.ndarray, extremals: Any) -> float:
     """Angle to the nearest of the extremal directions; π when there is none."""
-    return min((2 * np.arcsin(min(1.0, np.linalg.norm(direction - e.direction) / 2)) for e in extremals), default=np.pi)
+    return min(
+        (2 * np.arcsin(min(1.0, np.linalg.norm(direction - e.direction) / 2)) for e in extremals),
+        default=np.pi,
+    )
 
 
 def colours(fate: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -50,7 +50,10 @@ class Boundaries(Experiment):
                 settled = mean_field.optimum(trained, seed)
                 if settled is not None:
                     best[l, seed] = on_grid(settled(plane))
-                    margins[1, l, seed], errors[1, l, seed] = settled.margin, mean_field.test_error(settled, test)
+                    margins[1, l, seed], errors[1, l, seed] = (
+                        settled.margin,
+                        mean_field.test_error(settled, test),
+                    )
         return xarray.Dataset(
             {
                 "f_steps": (("layers", "seed", "x2", "x1"), stepped),
@@ -107,7 +110,9 @@ class Boundaries(Experiment):
             plots.boundary(ax, *grid, f[0], result.points.values, result.label.values)
             for other in f[1:]:
                 ax.contour(*grid, other, levels=[0.0], colors=[style.PREDICTED], linewidths=0.6, alpha=0.6)
-            ax.contour(*grid, stepped[0], levels=[0.0], colors=[style.NEUTRAL], linewidths=1.0, linestyles="--")
+            ax.contour(
+                *grid, stepped[0], levels=[0.0], colors=[style.NEUTRAL], linewidths=1.0, linestyles="--"
+            )
             error = float(result.test_error.sel(layers=name, stage="optimum").mean())
             ax.set_title(f"{titles[str(name)]}, test error {error:.1%}")
         return fig
@@ -117,12 +122,14 @@ class Boundaries(Experiment):
         for name, words in (("both", "both layers"), ("output", "output layer")):
             steps, best = (result.sel(layers=name, stage=stage) for stage in ("steps", "optimum"))
             said.append(
-                f"{words}: margin {float(steps.margin.mean()):.4g} after the steps, {float(best.margin.mean()):.4g} with the "
+                f"{words}: margin {float(steps.margin.mean()):.4g} after the steps, "
+                f"{float(best.margin.mean()):.4g} with the "
                 f"best masses on the same directions, test error {float(steps.test_error.mean()):.1%} and "
                 f"{float(best.test_error.mean()):.1%}"
             )
         return (
-            "Solid: best masses; thin: further seeds; dashed: the net after the steps, which for the output layer are far "
+            "Solid: best masses; thin: further seeds; dashed: the net after the steps, which for the "
+            "output layer are far "
             "too few. " + "; ".join(said) + ". The norms F1 and F2 are not comparable."
         )
 
@@ -134,7 +141,7 @@ def on_grid(values: Any) -> np.ndarray:
 
 
 def bends(f: np.ndarray) -> float:
-    """Median |turning angle| of the normal ∇f/|∇f| between neighbouring cells along the zero level, over all pictures."""
+    """Median |turning angle| of the normal ∇f/|∇f| between neighbouring cells along the zero level."""
     turned = []
     for one in f:
         gy, gx = np.gradient(one)

@@ -66,7 +66,8 @@ class MarginAgainstWidth(Experiment):
                 float(widest.margin.median()) / gamma,
                 "tends to 1",
                 (0.7, top),
-                "ascent leaves margin on the table at a finite time: 0.83 after 5000 steps on such data; " + why,
+                "ascent leaves margin on the table at a finite time: 0.83 after 5000 steps on such data; "
+                + why,
             ),
             Number(
                 f"linear program over its directions, m = {self.widths[-1]}, over γ1",
@@ -97,7 +98,9 @@ class MarginAgainstWidth(Experiment):
         certified = "certified" if int(result.certified) else "lower bound"
         plots.level(ax, float(result.gamma1), f"$γ_1$ ({certified})")
         if not int(result.certified):
-            ax.axhline(float(result.gamma1_dual), ls=":", color=style.PREDICTED, lw=1, label="dual value, no bound")
+            ax.axhline(
+                float(result.gamma1_dual), ls=":", color=style.PREDICTED, lw=1, label="dual value, no bound"
+            )
         ax.set_xscale("log", base=2)
         gamma = float(result.gamma1)
         low = max(min(0.0, float(result.margin.min())), -gamma)
@@ -110,6 +113,7 @@ class MarginAgainstWidth(Experiment):
         lost = 1 - float(result.margin.isel(width=-1).median() / result.program.isel(width=-1).median())
         return (
             f"γ1 >= {float(result.gamma1):.6g}, dual value {float(result.gamma1_dual):.6g}, certified from above: "
-            f"{'yes' if int(result.certified) else 'no'}. At the largest width {self.steps} steps leave {lost:.0%} of the "
+            f"{'yes' if int(result.certified) else 'no'}. At the largest width {self.steps} steps leave "
+            f"{lost:.0%} of the "
             "margin of their own directions on the table; the paper takes 50000 steps and more (--set steps=50000)."
         )

@@ -80,7 +80,8 @@ class Rates(Experiment):
                     float(shortfall.sel(layers=kind).isel(step=-1).max()),
                     "tends to 0",
                     (-1e-9, 0.2),
-                    "never above γ (weak duality, rounding 1e-9); a fifth is far inside what the bound allows by then",
+                    "never above γ (weak duality, rounding 1e-9); a fifth is far inside what the bound "
+                    "allows by then",
                 ),
                 Number(
                     f"{names[kind]}: slope of log shortfall in log t",
@@ -104,9 +105,17 @@ class Rates(Experiment):
             for seed in range(result.sizes["seed"]):
                 first = seed == 0
                 plots.curve(ax, t, np.maximum(gap[seed], 1e-12), "measured" if first else "", style.POSITIVE)
-                plots.curve(ax, t, allowed[seed], "allowed by the bound" if first else "", style.PREDICTED, ls="--")
+                plots.curve(
+                    ax, t, allowed[seed], "allowed by the bound" if first else "", style.PREDICTED, ls="--"
+                )
             plots.slope(ax, t[t >= 100], float(gap[0].values[t >= 100][0]), -0.5, "slope $-1/2$")
-            ax.set(xscale="log", yscale="log", xlabel="step t", ylabel="shortfall from $γ^{(m)}$, relative", title=title)
+            ax.set(
+                xscale="log",
+                yscale="log",
+                xlabel="step t",
+                ylabel="shortfall from $γ^{(m)}$, relative",
+                title=title,
+            )
         axes[0].legend()
         return fig
 
@@ -118,7 +127,8 @@ class Rates(Experiment):
         ]
         said = [f"from t = {f}" if f else f"not before t = {int(t[-1])}" for f in first]
         return (
-            f"The bounds become positive {said[0]} (both layers, with the measured B) and {said[1]} (output layer): they "
+            f"The bounds become positive {said[0]} (both layers, with the measured B) and {said[1]} (output "
+            "layer): they "
             "are far from tight."
         )
 

@@ -76,9 +76,12 @@ def drawn(result: Any, axis: str, xlabel: str, log: bool) -> Any:
 def remark(result: Any, steps: int, width: int) -> str:
     margin = result.margin.sel(stage="steps").values
     return (
-        f"Median and quartiles over seeds, each its own labels and points. Solid: optimal masses on the directions of the "
-        f"net after {steps} steps of width {width}; dashed: that net itself. {int((margin > 0).sum())} of {margin.size} "
-        "nets separate their examples by steps alone, which is why the solid curves are compared. The paper takes 50000 "
+        "Median and quartiles over seeds, each its own labels and points. Solid: optimal masses on the "
+        "directions of the "
+        f"net after {steps} steps of width {width}; dashed: that net itself. {int((margin > 0).sum())} of "
+        f"{margin.size} "
+        "nets separate their examples by steps alone, which is why the solid curves are compared. The "
+        "paper takes 50000 "
         "to 500000 steps of width 1000 (--set steps=50000 --set width=1000)."
     )
 

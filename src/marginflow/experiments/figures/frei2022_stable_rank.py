@@ -50,7 +50,14 @@ class StableRank(Experiment):
                 seeds=range(self.seeds), scales=[s / np.sqrt(d) for s in self.scales], lrs=(self.lr,)
             )
             trained = ensemble(
-                net, data, members, init="signs", method="gd", epochs=self.steps, records=14, monitors=("stable_rank",)
+                net,
+                data,
+                members,
+                init="signs",
+                method="gd",
+                epochs=self.steps,
+                records=14,
+                monitors=("stable_rank",),
             )
             steps, first = np.unique(trained.history["step"], return_index=True)
             ranks.append(trained.history["stable_rank"][first].T.reshape(*shape, len(steps)))
@@ -97,7 +104,10 @@ class StableRank(Experiment):
             ),
             Number(
                 "smallest scale: largest d over smallest d, after one step",
-                float(small.isel(dimension=-1).sel(step=1).median() / small.isel(dimension=0).sel(step=1).median()),
+                float(
+                    small.isel(dimension=-1).sel(step=1).median()
+                    / small.isel(dimension=0).sel(step=1).median()
+                ),
                 "no growth with d",
                 (0.5, 1.5),
                 "independent of d to within half",
@@ -116,13 +126,30 @@ class StableRank(Experiment):
 
         fig, ((left, right),) = style.figure(1, 2, width=3.9, height=3.0)
         d = result.dimension.values
-        plots.curve(left, d, spread(result.stable_rank.sel(step=0).isel(scale=0), axis=1).middle, "at the start", "k", ls=":")
+        plots.curve(
+            left,
+            d,
+            spread(result.stable_rank.sel(step=0).isel(scale=0), axis=1).middle,
+            "at the start",
+            "k",
+            ls=":",
+        )
         for k, scale in enumerate(result.scale.values):
             band = spread(result.stable_rank.sel(step=1).isel(scale=k), axis=1)
-            plots.curve(left, d, band.middle, f"sd {scale:g}/√d", style.CYCLE[k], band.low, band.high, marker="o")
+            plots.curve(
+                left, d, band.middle, f"sd {scale:g}/√d", style.CYCLE[k], band.low, band.high, marker="o"
+            )
             band = spread(result.stable_rank.isel(dimension=-1, scale=k), axis=0)
-            plots.curve(right, result.step.values, band.middle, None, style.CYCLE[k], band.low, band.high, marker="o")
-        left.set(xscale="log", yscale="log", xlabel="dimension d", ylabel="stable rank of W", title="(a) after one step")
+            plots.curve(
+                right, result.step.values, band.middle, "", style.CYCLE[k], band.low, band.high, marker="o"
+            )
+        left.set(
+            xscale="log",
+            yscale="log",
+            xlabel="dimension d",
+            ylabel="stable rank of W",
+            title="(a) after one step",
+        )
         left.set_xticks(d, [str(v) for v in d])
         left.minorticks_off()
         left.legend(ncols=1, loc="center left", bbox_to_anchor=(0.0, 0.62), fontsize=8)
@@ -133,7 +160,8 @@ class StableRank(Experiment):
     def note(self, result: Any) -> str:
         worst = float(result.log_loss.max())
         return (
-            f"Mean training loss at the end: at most e^{worst:.2f}. The paper's text gives no table for these figures; the "
+            f"Mean training loss at the end: at most e^{worst:.2f}. The paper's text gives no table for "
+            "these figures; the "
             "bands are its claims (a constant after one step, whatever m, d, n). The step size is far above what "
             "Theorem 4.2 asks for."
         )

@@ -94,7 +94,9 @@ class LogTime(Experiment):
         t = result.log_time.values
         for (name, label), color in zip(ANGLES.items(), (style.POSITIVE, style.NEGATIVE), strict=True):
             band = spread(result[name].values)
-            plots.curve(left, t, band.middle, label, color, result[name].min("seed"), result[name].max("seed"))
+            plots.curve(
+                left, t, band.middle, label, color, result[name].min("seed"), result[name].max("seed")
+            )
         plots.slope(left, t, 2 * float(result[next(iter(ANGLES))].median("seed")[0]), -0.5, "slope $-1/2$")
         left.set(xscale="log", yscale="log", xlabel="log t", ylabel="angle (radians)", title="(a) direction")
         left.legend(fontsize=8)
@@ -108,7 +110,8 @@ class LogTime(Experiment):
 
     def note(self, result: Any) -> str:
         return (
-            f"Predicted limit 1/(2(‖w+‖ + ‖w-‖)) = {float(result.predicted_margin):.9g}; t = e^(10⁹) would take about "
+            f"Predicted limit 1/(2(‖w+‖ + ‖w-‖)) = {float(result.predicted_margin):.9g}; t = e^(10⁹) would "
+            "take about "
             "10^434294482 gradient steps. Bands are extremes over seeds."
         )
 

@@ -87,7 +87,9 @@ class OneNumber(Experiment):
         x = result.predicted.values.ravel()
         ends = [0.0, 1.1 * np.nanmax(x)]
         left.plot(ends, ends, "--", color=style.PREDICTED, lw=1, label="equal")
-        looks = zip(ROUTES.items(), (style.POSITIVE, style.NEGATIVE, style.ACCENT), "^so", (9, 6, 3), strict=True)
+        looks = zip(
+            ROUTES.items(), (style.POSITIVE, style.NEGATIVE, style.ACCENT), "^so", (9, 6, 3), strict=True
+        )
         for (name, label), color, marker, size in looks:
             values = result[name].values.ravel()
             left.plot(x, values, marker, color=color, ms=size, mfc="none" if size > 3 else color, label=label)

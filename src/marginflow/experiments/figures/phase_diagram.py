@@ -47,7 +47,9 @@ class PhaseDiagram(Experiment):
             data, net = two_cones(half, self.n, cell[2]), TwoLayer(width)
             seed = int(np.ravel_multi_index(cell, shape))
             theta = inits.balanced(net, data.d, scale=scale, key=seed)
-            run = flows.train(net, theta, data, method="flow", until="limit", max_steps=self.max_steps, paths=False)
+            run = flows.train(
+                net, theta, data, method="flow", until="limit", max_steps=self.max_steps, paths=False
+            )
             (judged,) = verify(run, theorems=[THEOREM]).verdicts
             verdict[cell] = VERDICTS.index(judged.status.value)
             met[cell] = np.mean([c.status.value == "holds" for c in judged.claims])
@@ -55,7 +57,11 @@ class PhaseDiagram(Experiment):
         axes = ("width", "scale", "half_angle")
         return xarray.Dataset(
             {"verdict": (axes, verdict), "claims_met": (axes, met), "normalised_margin": (axes, margin)},
-            coords={"width": list(self.widths), "scale": list(self.scales), "half_angle": list(self.half_angles)},
+            coords={
+                "width": list(self.widths),
+                "scale": list(self.scales),
+                "half_angle": list(self.half_angles),
+            },
             attrs={"verdicts": ", ".join(VERDICTS)},
         )
 
@@ -111,7 +117,17 @@ class PhaseDiagram(Experiment):
             ax.grid(False)
         axes[0].set_ylabel("initial scale λ")
         handles = [
-            Line2D([], [], marker=SYMBOLS[v], color="w", mfc=style.STATUS[v], mec=style.STATUS[v], ms=8, mew=2, label=v)
+            Line2D(
+                [],
+                [],
+                marker=SYMBOLS[v],
+                color="w",
+                mfc=style.STATUS[v],
+                mec=style.STATUS[v],
+                ms=8,
+                mew=2,
+                label=v,
+            )
             for v in VERDICTS
         ]
         handles.append(Line2D([], [], color=style.PREDICTED, ls="--", label="right angle"))
@@ -123,7 +139,8 @@ class PhaseDiagram(Experiment):
         counts = ", ".join(f"{v} {int((result.verdict.values == i).sum())}" for i, v in enumerate(VERDICTS))
         return (
             f"Cells: {counts}. 'undecided' is a net that lost a class (narrow ones, with probability), or one whose "
-            "patterns had not frozen when the limit was asked for (large initial scales). Beyond the right angle no theorem "
+            "patterns had not frozen when the limit was asked for (large initial scales). Beyond the right "
+            "angle no theorem "
             f"speaks; there the widest net from the smallest scale meets {met:.0%} of the claims all the same."
         )
 

@@ -14,7 +14,7 @@ RAY = np.deg2rad(20.0)  # neurons this close to their class's ray in the plane c
 
 @dataclasses.dataclass(frozen=True)
 class Figure1(Experiment):
-    """Every field is a value of the paper but `seeds` and `data_seed`; `scale` multiplies the framework's default weights."""
+    """Every field is a value of the paper but `seeds` and `data_seed`; `scale` multiplies the framework's defaults."""
 
     name: ClassVar[str] = "phuong2021_fig1"
     title: ClassVar[str] = "Two-layer net: two singular values, two rays, max-margin directions"
@@ -36,8 +36,8 @@ class Figure1(Experiment):
     def measure(self) -> Any:
         import xarray
 
-        from marginflow import margins
         from marginflow.data import phuong2021
+        from marginflow.experiments.directions import class_directions
         from marginflow.flows.ensembles import ensemble, grid
         from marginflow.nets import TwoLayer
         from marginflow.portrait import portrait
@@ -45,11 +45,18 @@ class Figure1(Experiment):
         data = phuong2021(n=self.n, d=self.d, seed=self.data_seed)
         members = grid(seeds=range(self.seeds), scales=(self.scale,), lrs=(self.lr,))
         trained = ensemble(
-            TwoLayer(self.width), data, members, init="uniform", method="sgd", batch=self.batch, epochs=self.epochs
+            TwoLayer(self.width),
+            data,
+            members,
+            init="uniform",
+            method="sgd",
+            batch=self.batch,
+            epochs=self.epochs,
         )
-        w_plus, w_minus = margins.positive(data).vector, margins.negative(data).vector
+        w_plus, w_minus = class_directions(data)
         views = [
-            portrait(W, a, w_plus, w_minus) for W, a in zip(trained.theta["W"], trained.theta["a"], strict=True)
+            portrait(W, a, w_plus, w_minus)
+            for W, a in zip(trained.theta["W"], trained.theta["a"], strict=True)
         ]
         initial = [np.linalg.svd(W, compute_uv=False)[:SHOWN] for W in trained.theta0["W"]]
         return xarray.Dataset(
@@ -110,7 +117,9 @@ class Figure1(Experiment):
         low, mid, high = s.min(axis=0), spread(s).middle, s.max(axis=0)
         plots.singular_values(left, mid, low, high, label="after training")
         start = spread(result.initial_singular_values.values).middle
-        left.plot(np.arange(1, len(start) + 1), start, "x", color=style.NEUTRAL, markersize=4, label="at the start")
+        left.plot(
+            np.arange(1, len(start) + 1), start, "x", color=style.NEUTRAL, markersize=4, label="at the start"
+        )
         left.set_title("(a) singular values of W")
         left.legend()
         plots.neurons(
@@ -127,8 +136,10 @@ class Figure1(Experiment):
         s = result.singular_values.values
         return (
             f"Share above 0.9 by seed: {shares.min():.2f} to {shares.max():.2f}. The paper shows one run; dots are "
-            f"medians over seeds, bars the extremes. The third singular value is {np.median(s[:, 2] / s[:, 1]):.2f} of "
-            "the second: it is what remains of the initial weights, and two classes in opposite orthants make the second "
+            "medians over seeds, bars the extremes. The third singular value is "
+            f"{np.median(s[:, 2] / s[:, 1]):.2f} of "
+            "the second: it is what remains of the initial weights, and two classes in opposite orthants "
+            "make the second "
             "direction the weak one."
         )
 

@@ -35,8 +35,8 @@ class Figure2(Experiment):
     def measure(self) -> Any:
         import xarray
 
-        from marginflow import margins
         from marginflow.data import phuong2021
+        from marginflow.experiments.directions import class_directions
         from marginflow.flows.ensembles import ensemble, grid
         from marginflow.nets import Residual
         from marginflow.portrait import portrait
@@ -55,9 +55,11 @@ class Figure2(Experiment):
         )
         *hidden, last = net.trained
         views = [
-            [portrait(trained.theta[name][k], trained.theta[last][k, 0]) for name in hidden] for k in range(self.seeds)
+            [portrait(trained.theta[name][k], trained.theta[last][k, 0]) for name in hidden]
+            for k in range(self.seeds)
         ]
-        axes = np.stack([w / np.linalg.norm(w) for w in (margins.positive(data).vector, margins.negative(data).vector)])
+        axes = class_directions(data)
+        axes /= np.linalg.norm(axes, axis=1, keepdims=True)
         first = trained.theta[hidden[0]]
         cosines = first @ axes.T / np.linalg.norm(first, axis=2, keepdims=True)
         before = [trained.theta0[name] for name in hidden]
@@ -67,10 +69,16 @@ class Figure2(Experiment):
                     ("seed", "layer", "index"),
                     [[v.singular_values[:SHOWN] for v in seed] for seed in views],
                 ),
-                "coordinates": (("seed", "layer", "neuron", "axis"), [[v.coordinates for v in seed] for seed in views]),
+                "coordinates": (
+                    ("seed", "layer", "neuron", "axis"),
+                    [[v.coordinates for v in seed] for seed in views],
+                ),
                 "sign": (("seed", "neuron"), np.sign(trained.theta[last][:, 0])),
                 "correlation": (("seed", "neuron"), cosines.max(axis=2)),
-                "initial_norm": (("seed", "layer"), [[np.linalg.norm(w[k], 2) for w in before] for k in range(self.seeds)]),
+                "initial_norm": (
+                    ("seed", "layer"),
+                    [[np.linalg.norm(w[k], 2) for w in before] for k in range(self.seeds)],
+                ),
                 "log_loss": (("seed",), trained.log_loss),
             },
             coords={"seed": np.arange(self.seeds), "layer": list(hidden)},
@@ -111,7 +119,9 @@ class Figure2(Experiment):
             axes[1, l].set_title(f"rows of {name[0]}$_{name[1:]}$, seed 0")
             if l:
                 axes[1, l].get_legend().remove()
-        plots.histogram(axes[0, layers], result.correlation.values.ravel(), xlabel="cos with nearer max-margin direction")
+        plots.histogram(
+            axes[0, layers], result.correlation.values.ravel(), xlabel="cos with nearer max-margin direction"
+        )
         axes[0, layers].set_title(f"rows of W$_1$, {result.sizes['seed']} seeds")
         axes[1, layers].set_axis_off()
         return fig
@@ -123,6 +133,7 @@ class Figure2(Experiment):
             for l, name in enumerate(result.layer.values)
         )
         return (
-            f"Second and third singular value over the first: {ratios}. Rows are coloured by the sign of their output "
+            f"Second and third singular value over the first: {ratios}. Rows are coloured by the sign of "
+            "their output "
             "weight."
         )
