@@ -1,0 +1,77 @@
+"""Builds docs/experiments/gallery.md and docs/gallery/ from reproduced figures: python docs/_gallery.py [FOLDER].
+
+Reads the NAME.json and NAME.png that `marginflow reproduce NAME --out FOLDER` wrote. Pictures are reduced to 64 colours
+and 1200 pixels. Figures that are not in FOLDER keep what docs/gallery already has of them.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from marginflow._core.record import show
+from marginflow.experiments import FIGURES
+
+DOCS = Path(__file__).parent
+HEAD = """# Gallery
+
+Every figure of `marginflow reproduce --list`, each with our numbers beside the paper's. A band is written in the
+experiment's source before the number is looked at, with its reason; the status says whether the number lies in it.
+Bands over seeds are quartiles unless a figure says otherwise.
+"""
+
+
+def keep(folder: Path, name: str) -> None:
+    """Copy one figure's numbers, and its picture made small, into docs/gallery."""
+    from PIL import Image
+
+    made = json.loads((folder / f"{name}.json").read_text())
+    kept = {key: made[key] for key in ("figure", "title", "numbers", "note", "seconds", "parameters")}
+    (DOCS / "gallery" / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    with Image.open(folder / f"{name}.png") as picture:
+        small = picture.convert("RGB")
+        small.thumbnail((1200, 1200), Image.Resampling.LANCZOS)
+        small.quantize(64).save(DOCS / "gallery" / f"{name}.png", optimize=True)
+
+
+def section(name: str) -> str:
+    made = json.loads((DOCS / "gallery" / f"{name}.json").read_text())
+    rows = [
+        f"| {label} | {show(n['ours'])} | {n['paper'] if n['paper'] is not None else '-'} | {band(n['band'])} | "
+        f"{n['status']} | {n['why']} |"
+        for label, n in made["numbers"].items()
+    ]
+    return "\n".join(
+        [
+            f"## {made['title']}",
+            "",
+            f"`marginflow reproduce {name}`",
+            "",
+            f"![{made['title']}](../gallery/{name}.png)",
+            "",
+            "| number | ours | paper | band | status | why this band |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            "",
+            made["note"],
+            "",
+        ]
+    )
+
+
+def band(ends: list) -> str:
+    low, high = ends
+    return f"≥ {show(low)}" if high is None else f"≤ {show(high)}" if low is None else f"{show(low)} to {show(high)}"
+
+
+def main(folders: list[str]) -> None:
+    (DOCS / "gallery").mkdir(exist_ok=True)
+    for folder in map(Path, folders):
+        for name in FIGURES:
+            if (folder / f"{name}.json").exists():
+                keep(folder, name)
+    sections = [section(name) for name in FIGURES if (DOCS / "gallery" / f"{name}.json").exists()]
+    (DOCS / "experiments" / "gallery.md").write_text("\n".join([HEAD, *sections]).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
