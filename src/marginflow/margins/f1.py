@@ -23,7 +23,7 @@ from marginflow.margins.f1_zero import opposed_rays, vanishing
 from marginflow.margins.inner import degree, row_space
 
 SEARCH_GAP = (
-    2e-2  # without a global inner maximum: stop when no start climbs above the margin by more than this
+    1e-2  # without a global inner maximum: stop when no start climbs above the margin by more than this
 )
 
 
@@ -329,12 +329,14 @@ def _two_cones(data: Dataset, bias: bool, problem: _Problem) -> F1Margin | None:
     if not all(_agree(with_bias[rows]) for rows in (data.positive, data.negative)):
         return None
     each = positive(data, bias=bias), negative(data, bias=bias)
-    if any(one.vector is None or one.dual is None for one in each):
+    witnesses = [(one.vector, one.dual) for one in each if one.vector is not None and one.dual is not None]
+    if len(witnesses) < 2:
         return None
-    norm = np.array([np.linalg.norm(one.vector) for one in each])
+    vectors, duals = map(np.stack, zip(*witnesses, strict=True))
+    norm = np.linalg.norm(vectors, axis=1)
     share = norm / norm.sum()
-    weights = share[0] * each[0].dual + share[1] * each[1].dual
-    v = np.stack([one.vector / n for one, n in zip(each, norm, strict=True)])
+    weights = share @ duals
+    v = vectors / norm[:, None]
     both = weights_from_above(
         problem.X / problem.scale, problem.y, weights, tolerance=problem.tolerance / 4, globally=False
     )[1]

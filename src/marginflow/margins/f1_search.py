@@ -23,6 +23,7 @@ from marginflow.margins.inner_ascent import climb, values
 # row may lie (as a factor) to be in the program from the start.
 EXACT, ROUGH = (1e-9, 1e-9, np.inf), (1e-8, 1e-5, 1.3)
 STARTS = 200  # random starts of one pricing
+ROUGH_GAIN = 1e-4  # relative gain of a step at which a start of a pricing first rests
 OFFERS = 15  # neurons that enter per round and sign, at most
 OFFER_COSINE = 0.99  # and no two of them closer than this
 CHECK = 1e-3  # relative gap below which the global maximum is asked for
@@ -158,20 +159,26 @@ def _polished(state: State, X, y) -> State:
 
 
 def _price(state: State, X, y, rng, level: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Local maxima of ±Σ α_i y_i φ(cᵀx_i) above the margin, best first and apart from each other; the best value."""
-    offers, signs, top = [np.empty((0, X.shape[1]))], [np.empty(0)], 0.0
+    """Local maxima of ±Σ α_i y_i φ(cᵀx_i) above the margin, best first and apart from each other; the best value.
+
+    All starts climb roughly; the ones that count, and the best in any case, climb on to the top.
+    """
+    offers, signs, top = [], [], 0.0
     for s in (1.0, -1.0):
         beta = s * state.weights * y
-        starts = np.concatenate([rng.standard_normal((STARTS, X.shape[1])), state.v])
-        c = climb(starts, X, beta)
+        c = climb(
+            np.concatenate([rng.standard_normal((STARTS, X.shape[1])), state.v]), X, beta, gain=ROUGH_GAIN
+        )
         g = values(c, X, beta)
-        top = max(top, float(g.max()))
-        taken: list[int] = []
+        taken = [int(g.argmax())]
         for j in np.argsort(-g, kind="stable"):
             if g[j] <= level or len(taken) == OFFERS:
                 break
-            if not taken or (c[taken] @ c[j]).max() < OFFER_COSINE:
+            if (c[taken] @ c[j]).max() < OFFER_COSINE:
                 taken.append(int(j))
-        offers.append(c[taken])
-        signs.append(np.full(len(taken), s))
+        best = climb(c[taken], X, beta)
+        reached = values(best, X, beta)
+        top = max(top, float(reached.max()))
+        offers.append(best[reached > level])
+        signs.append(np.full(len(offers[-1]), s))
     return np.concatenate(offers), np.concatenate(signs), top

@@ -8,6 +8,8 @@ possible g is finite. S-ReLU: ∇G is Lipschitz, so c <- (∇G(c) + L c)/‖.‖
 
 import numpy as np
 
+GAIN = 1e-9  # relative gain of one step below which a climb is at its top
+
 
 def values(C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False) -> np.ndarray:
     """G at each row of C (as given, not normalised)."""
@@ -16,16 +18,16 @@ def values(C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False
 
 
 def climb(
-    C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False, steps: int = 30
+    C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False, steps: int = 30, gain: float = GAIN
 ) -> np.ndarray:
-    """Directions (rows, unit) at least as good as the starts C."""
+    """Directions (rows, unit) at least as good as the starts C. ReLU: a start rests once a step gains less than `gain`."""
     live = beta != 0
     X, beta = X[live], beta[live]
     C = C / np.linalg.norm(C, axis=1, keepdims=True)
-    return _power(C, X, beta, 8 * steps) if squared else _tangents(C, X, beta, steps)
+    return _power(C, X, beta, 8 * steps) if squared else _tangents(C, X, beta, steps, gain)
 
 
-def _tangents(C: np.ndarray, X: np.ndarray, beta: np.ndarray, steps: int) -> np.ndarray:
+def _tangents(C: np.ndarray, X: np.ndarray, beta: np.ndarray, steps: int, least: float) -> np.ndarray:
     gain, loss = beta > 0, beta < 0
     G, W = X[gain] * beta[gain, None], X[loss] * -beta[loss, None]
     lipschitz = float(np.linalg.norm(W, 2)) ** 2 if len(W) else 1.0
@@ -39,7 +41,7 @@ def _tangents(C: np.ndarray, X: np.ndarray, beta: np.ndarray, steps: int) -> np.
         moved = norm > 1e-12 * np.linalg.norm(target, axis=1).max(initial=1e-300)
         C[going[moved]] = residual[moved] / norm[moved, None]
         new = values(C[going], X, beta)
-        better = moved & (new > value[going] * (1 + 1e-9) + 1e-300)
+        better = moved & (new > value[going] * (1 + least) + 1e-300)
         best[going[better]], value[going[better]] = C[going[better]], new[better]
         going = going[better]
         if not len(going):
