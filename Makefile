@@ -53,10 +53,10 @@ build: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements/bench.txt
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --limit 240 --page docs/benchmarks/cpu.md
 
 bench-gpu: $(READY)
-	$(BIN)/python -m benchmarks --gpu
+	$(BIN)/python -m benchmarks --gpu --page docs/benchmarks/gpu.md
 
 clean:
 	rm -rf build dist site demo-out .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -32,6 +32,7 @@ GROUPS = (
     "flow",
     "basins",
     "late_phase",
+    "estimators",
     "growth",
 )
 ROOT = Path(__file__).parent.parent

@@ -1,8 +1,8 @@
 """The exact basin map against small-step integration, both in JAX, float64, on the same device.
 
-Small steps: Euler for dw/dt = |a| Σ p_i 1{w·x_i > 0} x_i on unit vectors, vmapped and jitted, until the exact path's last
-event (the longest of the sample) and SETTLE more, with the step halved until AGREE of the sample lie within WITHIN of
-the exact limit or MOST steps are reached.
+Small steps: Euler for dw/dt = |a| Σ p_i 1{w·x_i > 0} x_i on unit vectors, vmapped and jitted, until the exact path's
+last event (the longest of the sample) and SETTLE more, with the step halved until AGREE of the sample lie within WITHIN
+of the exact limit or MOST steps are reached.
 """
 
 import time
@@ -54,14 +54,17 @@ def rows(run: Run) -> Iterator[Entry]:
         data = gaussian(n, d)
         W = np.random.default_rng(1).standard_normal((directions, d))
         few = W[: min(directions, 8192)]
-        exact, seconds, warm_up = clock(lambda d=data, W=W: mf.basins(d, W), warm=lambda d=data, W=few: mf.basins(d, W),
-                                        patience=1.0)  # fmt: skip
+        exact, seconds, warm_up = clock(
+            lambda d=data, W=W: mf.basins(d, W), warm=lambda d=data, W=few: mf.basins(d, W), patience=1.0
+        )
+        events = float(exact.events.sum())
         case = f"n={n}, d={d}, {max(directions, run.choose(million, directions)):,} directions"
         whole = directions / run.choose(million, directions)
-        least = Least(6.0 * n * d * float(exact.events.sum()) / whole, 8.0 * n * d)
-        ours = Row(WORK, case, "marginflow", seconds / whole,
-                   {"agreement": 1.0, "undecided": exact.counts()["undecided"], "events each": float(exact.events.mean())},
-                   least, warm_up, whole, f"{1e6 * seconds / float(exact.events.sum()):.2g} µs per event")  # fmt: skip
+        least = Least(6.0 * n * d * events / whole, 8.0 * n * d)
+        undecided = exact.counts()["undecided"]
+        quality = {"agreement": 1.0, "undecided": undecided, "events each": events / directions}
+        note = f"{1e6 * seconds / events:.2g} µs per event"
+        ours = Row(WORK, case, "marginflow", seconds / whole, quality, least, warm_up, whole, note)
         yield ours
         T = float(exact.time[:sample].max()) + SETTLE
         steps = run.choose(1000, 200)
@@ -72,8 +75,9 @@ def rows(run: Run) -> Iterator[Entry]:
                 break
             steps *= 2
         share = sample / (directions / whole)
-        peer = Row(WORK, case, "small steps, vmapped in JAX", slow / share, {"agreement": same}, least, whole=share,
-                   note=f"{steps:,} steps; agreement is the share of {sample} starts within {WITHIN:g} of the exact limit")  # fmt: skip
+        note = f"{steps:,} steps; agreement: share of {sample} starts within {WITHIN:g} of the exact limit"
+        name = "small steps, vmapped in JAX"
+        peer = Row(WORK, case, name, slow / share, {"agreement": same}, least, whole=share, note=note)
         yield peer
         ratio = (peer.seconds or 0.0) / (ours.seconds or 1.0)
         yield Aim(WORK, case, "100 times small steps of equal fate", 100.0, ratio, ratio >= 100, peer.method)

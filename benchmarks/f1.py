@@ -1,4 +1,4 @@
-"""F1 margin on the data of Chizat & Bach 2020: the paper's gradient ascent, pyscnn, a convex program over sampled patterns.
+"""F1 margin on the data of Chizat & Bach 2020: gradient ascent, pyscnn, a convex program over sampled patterns.
 
 Quality is the margin of the net that a method returns, measured for all of them by the library's certificate: a lower
 bound of γ1, so larger is better. Weights and patterns are drawn from the same seeds in every run.
@@ -63,12 +63,16 @@ def sampled_patterns(data: Dataset, count: int, seed: int = 0) -> float:
     V, U = cp.Variable((X.shape[1], D.shape[1])), cp.Variable((X.shape[1], D.shape[1]))
     side = 2 * D - 1
     out = cp.sum(cp.multiply(D, X @ (V - U)), axis=1)
-    constraints = [cp.multiply(y, out) >= 1, cp.multiply(side, X @ V) >= 0, cp.multiply(side, X @ U) >= 0]
+    constraints: list[cp.Constraint] = [
+        cp.multiply(y, out) >= 1,
+        cp.multiply(side, X @ V) >= 0,
+        cp.multiply(side, X @ U) >= 0,
+    ]
     problem = cp.Problem(
         cp.Minimize(cp.sum(cp.norm(V, 2, axis=0)) + cp.sum(cp.norm(U, 2, axis=0))), constraints
     )
     problem.solve(solver=cp.CLARABEL)
-    if V.value is None:
+    if V.value is None or U.value is None:
         return 0.0
     w = np.concatenate([V.value.T, U.value.T])
     return certified(data, w, np.concatenate([np.ones(D.shape[1]), -np.ones(D.shape[1])]))
@@ -83,8 +87,16 @@ def scnn(data: Dataset, count: int, penalty: float = 1e-5, seed: int = 0) -> flo
 
     model = models.ConvexReLU(sample_gate_vectors(seed, data.d, count))
     with contextlib.redirect_stdout(io.StringIO()):
-        net, _ = optimize_model(model, solvers.AL(model), metrics.Metrics(), np.array(data.X), np.array(data.y),
-                                regularizer=regularizers.NeuronGL1(penalty), dtype="float64", unitize_data=False)  # fmt: skip
+        net, _ = optimize_model(
+            model,
+            solvers.AL(model),
+            metrics.Metrics(),
+            np.array(data.X),
+            np.array(data.y),
+            regularizer=regularizers.NeuronGL1(penalty),
+            dtype="float64",
+            unitize_data=False,
+        )
     W, a = net.parameters
     return certified(data, W, a.ravel())
 

@@ -86,7 +86,7 @@ def laws(run: Run) -> list[tuple[str, str, tuple[int, ...], Measured, str]]:
         ("orthogonal separability, wide cone", "n", (5_000, 10_000, 20_000),
          separability(lambda n: orthants(n, 100, 0.7)), "every pair is formed: products of n²/2 pairs"),
         ("orthogonal separability, wide cone", "d", (50, 200, 800),
-         separability(lambda d: orthants(8_000, d, 0.7)), "2d operations for a pair; below d = 100 reading signs costs as much"),
+         separability(lambda d: orthants(8_000, d, 0.7)), "2d operations and a sign for a pair"),
         ("hard margin", "n", (1_000, 10_000, 100_000), hard_margin(itself, fixed(20)),
          "a fixed working set, then a few passes over the rows"),
         ("hard margin", "d", (10, 30, 90), hard_margin(fixed(10_000), itself),

@@ -47,15 +47,15 @@ def clarabel(data: mf.Dataset, kind: str) -> np.ndarray:
     from scipy import sparse
 
     Z = _signed(data, kind)
-    settings = solver.DefaultSettings()
+    settings = solver.DefaultSettings()  # type: ignore[attr-defined]
     settings.verbose = False
     n, d = Z.shape
-    problem = solver.DefaultSolver(
+    problem = solver.DefaultSolver(  # type: ignore[attr-defined]
         sparse.eye(d, format="csc"),
         np.zeros(d),
         sparse.csc_matrix(-Z),
         -np.ones(n),
-        [solver.NonnegativeConeT(n)],
+        [solver.NonnegativeConeT(n)],  # type: ignore[attr-defined]
         settings,
     )
     return np.asarray(problem.solve().x)

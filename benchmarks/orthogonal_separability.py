@@ -13,7 +13,7 @@ BLOCK = 1024
 SCANNED = 400  # blocks of pairs that are timed; a scan of more is scaled up
 
 
-def cones(n: int, d: int, spread: float, seed: int = 0, dtype=np.float64) -> mf.Dataset:
+def cones(n: int, d: int, spread: float, seed: int = 0, dtype: type = np.float64) -> mf.Dataset:
     """x = y(e_1 + spread · g/√d): angles to the axis near arctan(spread)."""
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
@@ -24,7 +24,7 @@ def cones(n: int, d: int, spread: float, seed: int = 0, dtype=np.float64) -> mf.
     return mf.Dataset(X.astype(dtype, copy=False), y, f"cone:spread={spread:g}")
 
 
-def orthants(n: int, d: int, sparsity: float = 0.0, seed: int = 0, dtype=np.float64) -> mf.Dataset:
+def orthants(n: int, d: int, sparsity: float = 0.0, seed: int = 0, dtype: type = np.float64) -> mf.Dataset:
     """Opposite orthants; with sparsity, most entries are shrunk, so that angles to any axis are wide."""
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)

@@ -60,8 +60,8 @@ def markdown(result: Result) -> str:
             f"## {work[0].upper()}{work[1:]}\n\n"
             + _rows([row for row in rows if row.work == work], result.rates)
         )
-        if mine := [aim for aim in aims if aim.work == work]:
-            parts.append(_aims(mine))
+        if promised := [aim for aim in aims if aim.work == work]:
+            parts.append(_aims(promised))
     if slopes:
         parts.append(_slopes(slopes))
     return "\n\n".join(parts) + "\n"
@@ -121,8 +121,8 @@ def quality(row: Row) -> str:
 
 
 def _aims(aims: list[Aim]) -> str:
-    body = [(aim.case, aim.promise, show(aim.reached), aim.against, {True: "met", False: "**not met**", None: "-"}[aim.met])
-            for aim in aims]  # fmt: skip
+    words = {True: "met", False: "**not met**", None: "-"}
+    body = [(aim.case, aim.promise, show(aim.reached), aim.against, words[aim.met]) for aim in aims]
     return grid(("case", "aim", "reached", "against", ""), body)
 
 
