@@ -12,7 +12,6 @@ from marginflow import losses
 from marginflow._core.status import Outcome
 from marginflow.flows import collapsed, coupled, events, late_phase, piecewise
 from marginflow.flows.gradient_flow import flow, settled, target
-from marginflow.nets import Linear
 
 NORM = np.linalg.norm
 
@@ -112,7 +111,7 @@ def test_lemma_b1_along_the_flow():
             assert run.theta0["a"][j] * run.data.y[k] < 0
 
 
-@pytest.mark.parametrize(("d", "n", "width"), [(2, 6, 8), (3, 12, 12), pytest.param(10, 20, 10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("d", "n", "width"), [(2, 6, 8), (3, 12, 12), (10, 20, 10)])
 def test_exact_events_agree_with_small_step_descent(d, n, width):
     net, theta, data = generic(d, n, width)
     run = flow(net, theta, data, until=("log_time", 0.0), rtol=1e-9)
@@ -121,8 +120,36 @@ def test_exact_events_agree_with_small_step_descent(d, n, width):
         W, a = descend(theta, data, 1.0, steps)
         errors.append(max(np.abs(W - run.theta["W"]).max(), np.abs(a - run.theta["a"]).max()))
     # descent has an error of order h and nothing else keeps the two apart
-    assert errors[1] < 1e-4
+    assert errors[1] < 3e-4
     assert errors[1] < errors[0] / 3
+
+
+@pytest.mark.parametrize(("d", "seed"), [(5, 0), (10, 1)])
+def test_limit_on_cones_that_are_not_of_the_family(d, seed):
+    """Narrow cones about two opposed random axes, classes of unequal size and scale."""
+    rng = np.random.default_rng(seed)
+    axis = rng.normal(size=d)
+    axis /= NORM(axis)
+    y = np.where(rng.random(30) < 0.3, 1.0, -1.0)
+    y[:2] = 1, -1
+    tilt = rng.normal(size=(30, d))
+    tilt -= np.outer(tilt @ axis, axis)
+    X = (y[:, None] * axis + 0.6 * tilt / NORM(tilt, axis=1, keepdims=True)) * rng.uniform(0.2, 3, (30, 1))
+    data, net = mf.Dataset(X, y), mf.TwoLayer(width=12)
+    assert mf.check(data, conditions=["orthogonal_separability"]).conditions["orthogonal_separability"].status == "holds"
+    run = flow(net, mf.inits.balanced(net, d, scale=1e-3, key=seed), data)
+    w = {1: mf.margins.positive(data).vector, -1: mf.margins.negative(data).vector}
+    assert run.extra["frozen"] == "certified"
+    assert run.limit.normalised_margin == pytest.approx(1 / (2 * (NORM(w[1]) + NORM(w[-1]))), rel=1e-9)
+    assert run.limit.certificate["spread_error"] < 1e-3
+    # Lemma 3, replayed from the events: once in its sector a neuron is never on for the other class, nor off its own
+    pattern, home = run.extra["pattern0"].copy(), np.zeros(net.width, bool)
+    turned = {"cross_on": 1, "cross_off": -1, "enter": 0}
+    for j, k, kind in zip(run.events.neuron, run.events.example, run.events.kind, strict=True):
+        assert not home[j] or (kind in ("enter", "leave") and run.theta0["a"][j] * y[k] < 0)
+        pattern[j, k] = turned.get(str(kind), pattern[j, k])
+        own = run.theta0["a"][j] * y > 0
+        home[j] = bool((pattern[j, own] == 1).all() and (pattern[j, ~own] <= 0).all())
 
 
 def test_sliding_is_present_in_generic_data():
@@ -172,6 +199,74 @@ def test_entering_and_sliding():
     run = one([[1, 0.5], [-0.2, 1]], [1, -1], [0.3, 0.3], math.hypot(0.3, 0.3), ("log_time", 1.0))
     assert kinds(run)[0] == "enter"
     assert abs(run.theta["W"][0] @ run.data.X[1]) < 1e-12
+
+
+def test_two_hyperplanes_at_once():
+    """Drawn by (1, 1, 2) and symmetric in the first two coordinates: both opposed examples hold it from one instant."""
+    X = np.array([[1, 1, 2], [0.26, 0.065, 1.3], [0.065, 0.26, 1.3]])
+    w = 0.1 * np.array([1, 1, -0.6])
+    run = one(X, [1, -1, -1], w, NORM(w), ("log_time", 1.0))
+    assert kinds(run)[:2] == ["enter", "enter"]
+    assert set(run.events.example[:2]) == {1, 2}
+    assert run.events.log_time[0] == pytest.approx(run.events.log_time[1], abs=1e-12)
+    assert np.abs(X[1:] @ run.theta["W"][0]).max() < 1e-12
+
+
+def test_leaving_to_the_off_side():
+    """λ = c_1 x_1ᵀx_2/(|c_2| ‖x_2‖²) falls to the leak as example 1 is learnt, while q_2 = 0 on the hyperplane."""
+    X, w = np.array([[1, 0.5], [-0.2, 1]]), np.array([0.3, 0.3])
+    data, net, theta = mf.Dataset(X, np.array([1.0, -1])), mf.TwoLayer(width=1, activation="leaky:0.2"), None
+    theta = {"W": w[None], "a": np.array([NORM(w)])}
+    run = flow(net, theta, data, until=("log_time", 3.0))
+    assert kinds(run) == ["enter", "leave"]
+    at = flow(net, theta, data, until=("log_time", float(run.events.log_time[1])), rtol=1e-10)
+    q = data.y * net(at.theta, X)
+    assert q[1] == pytest.approx(0, abs=1e-8)
+    assert 2 / (1 + math.exp(q[0])) == pytest.approx(0.2 * 1.04 / 0.3, abs=1e-7)
+    assert (X[1] @ run.theta["W"][0]) < -1e-3
+
+
+def test_leaving_to_the_on_side():
+    """A second neuron learns the opposed example, whose weight falls until it no longer holds the first."""
+    X, y = np.array([[1, 0.5], [-0.2, 1]]), np.array([1.0, -1])
+    W = np.array([[0.3, 0.3], [-0.2, 0.12]])
+    theta = {"W": W, "a": NORM(W, axis=1) * np.array([1, -1])}
+    run = flow(mf.TwoLayer(width=2), theta, mf.Dataset(X, y), until=("log_time", 5.0))
+    assert [k for j, k in zip(run.events.neuron, run.events.kind, strict=True) if j == 0] == ["enter", "leave"]
+    assert X[1] @ run.theta["W"][0] > 1e-3
+
+
+def test_vanishing_shrinks_like_an_exponential():
+    """Alone on one opposed example: w' = -a σ(-q) x_2 along w itself, down to 0 but never there."""
+    run = one([[-1, -1], [0, 1]], [1, -1], [0, 1e-4], 1e-4, ("log_time", math.log(20)))
+    assert run.extra["neurons"]["vanishing"] == 1
+    assert run.theta["a"][0] == pytest.approx(1e-4 * math.exp(-10), rel=1e-6)
+    assert run.theta["W"][0] == pytest.approx([0, run.theta["a"][0]], rel=1e-9)
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0, -3.0, 1.0], [0.2, 0.1, -2.0, 2.1], [1.0, -0.1, 5.0, 6.0], [0.5, 0.5, 0.1, 0.1]])
+def test_lowest_point_of_a_cubic(x):
+    u0, u1, d0, d1 = x
+    t = np.linspace(0, 1, 100_001)
+    cubic = u0 + d0 * t + (3 * (u1 - u0) - 2 * d0 - d1) * t**2 + (2 * (u0 - u1) + d0 + d1) * t**3
+    place, low = (float(v) for v in events.dip(*map(np.array, x)))
+    interior = 0 < cubic.argmin() < len(t) - 1
+    assert (place < 1) == interior
+    if interior:
+        assert low == pytest.approx(cubic.min(), abs=1e-8)
+        assert place == pytest.approx(t[cubic.argmin()], abs=1e-4)
+
+
+def test_a_crossing_and_return_within_one_step_is_found():
+    """The field turns within the step: the neuron passes a hyperplane and is back before the end."""
+    data = mf.Dataset(np.array([[1.0, 0], [0, 1]]), np.array([1.0, 1]))
+    problem = piecewise.problem(mf.TwoLayer(width=1), data, losses.logistic)
+    # a = 1, dw_2/dθ = c_2(θ) = -0.6 + 1.2 θ: w_2 falls by 0.15 below its start 0.1 and comes back to 0.1
+    poly = np.array([[0.0, -0.6], [0, 1.2], [0, 0]])
+    sigma = np.ones((1, 2), np.int8)
+    got = events.follow(problem, poly, np.array([[1.0, 0.1]]), np.array([1.0]), sigma, [np.zeros(0, int)])
+    assert [e[1:3] for e in got.events][0] == (1, "enter") or got.events[0][2].startswith("cross")
+    assert got.settled
 
 
 def test_dead_stays():
@@ -258,44 +353,18 @@ def test_settled_is_lemma_3():
 
 
 def test_width_does_not_enter_the_collapsed_system():
-    sizes = {late_phase.gathered(problem, coupled.start(problem, r.theta["W"], r.theta["a"])).system.dim
-             for r in (cone(until="frozen", width=20), cone(until="frozen", width=60))
-             for problem in [piecewise.problem(r.net, r.data, losses.logistic)]}
+    data, sizes = cone().data, set()
+    for width in (40, 4000):
+        rng = np.random.default_rng(0)
+        a = np.where(np.arange(width) % 2 == 0, 1e-3, -1e-3)
+        mixed = rng.random((width, len(data.positive))) @ data.X[data.positive]
+        other = rng.random((width, len(data.negative))) @ data.X[data.negative]
+        W = np.where(a[:, None] > 0, mixed, other)
+        problem = piecewise.problem(mf.TwoLayer(width=width), data, losses.logistic)
+        late = late_phase.gathered(problem, coupled.start(problem, 1e-3 * W / NORM(W, axis=1, keepdims=True), a))
+        sizes.add(late.system.dim)
+        assert NORM(late.state().W - late.frame.W) < 1e-12
     assert len(sizes) == 1
-
-
-def test_adaptive_agrees_with_exact():
-    run = cone(n=20, d=3, width=6, until="log-time=1", scale=0.05)
-    other = flow(run.net, run.theta0, run.data, until="log-time=1", mode="adaptive", rtol=1e-7)
-    assert other.outcome is Outcome.CONVERGED
-    assert np.abs(other.theta["W"] - run.theta["W"]).max() < 1e-4
-
-
-def test_linear_regression_turns_to_the_max_margin_vector():
-    data = mf.data.phuong2021(n=20, d=3, seed=0)
-    run = flow(Linear(), {"w": np.array([0.1, 0.0, 0.0])}, data, until="log-time=12", rtol=1e-6)
-    w, best = run.theta["w"], mf.margins.linear(data).vector
-    assert run.log_time == pytest.approx(12, abs=1e-6)
-    assert w @ best / (NORM(w) * NORM(best)) > 0.95
-
-
-def test_max_steps_keeps_the_state():
-    run = cone(n=20, d=3, width=6, until="frozen")
-    cut = flow(run.net, run.theta0, run.data, until="limit", max_steps=3)
-    assert cut.outcome is Outcome.MAX_STEPS
-    assert np.isfinite(cut.theta["W"]).all()
-    assert not np.array_equal(cut.theta["W"], run.theta0["W"])
-    assert cut.limit is None
-
-
-def test_contradictory_data_is_said_not_to_reach_zero():
-    X = np.array([[1.0, 0], [1.0, 0], [-1, 0.3]])
-    data, net = mf.Dataset(X, np.array([1.0, -1, -1])), mf.TwoLayer(width=4)
-    run = flow(net, mf.inits.balanced(net, 2, scale=0.1, key=0), data, until="limit", max_steps=20000)
-    assert "does not go to 0" in run.message
-    # the two equal points cost at least 2 log 2 together
-    assert run.log_loss >= math.log(2 * math.log(2)) - 1e-6
-    assert all(np.isfinite(v).all() for v in run.history.values() if v is not run.history["log_time"])
 
 
 @pytest.mark.parametrize("bad", ["limits", "loss=-1", "log-time=x", ("log_time",), 3])

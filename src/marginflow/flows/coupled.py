@@ -101,7 +101,7 @@ def step(problem: Problem, state: State, look: Weighing, V: np.ndarray, h: float
             rejected += 1
             continue
         grown = min(GROW, SAFETY * (rtol / max(error, 1e-300)) ** (1 / ORDER))
-        meeting = _meeting(problem, state, W, end)
+        meeting = _meeting(problem, state, (W, a, end, V5), V, mid, h)
         if not len(meeting):
             new = dataclasses.replace(state, W=W, a=a, s=state.s + h,
                                       log_time=_later(state.log_time, math.log(h) + _log_mean(logs)))
@@ -110,6 +110,10 @@ def step(problem: Problem, state: State, look: Weighing, V: np.ndarray, h: float
         held_before = state.slides.held()
         got = following.follow(problem, poly, state.W[meeting], state.a[meeting], state.sigma[meeting],
                                [held_before.get(int(j), np.zeros(0, int)) for j in meeting])
+        if not got.settled:
+            h *= 0.5
+            rejected += 1
+            continue
         slopes = slopes_of(problem, got.sigma)
         shift = problem.gain * (got.a[:, None] * slopes * (got.W @ problem.X.T)
                                 - a[meeting, None] * state.slopes[meeting] * (W[meeting] @ problem.X.T))
@@ -186,15 +190,18 @@ def _later(log_time: float, log_more: float) -> float:
     return float(np.logaddexp(log_time, log_more))
 
 
-def _meeting(problem: Problem, state: State, W: np.ndarray, end: Weighing) -> np.ndarray:
-    """Neurons that met a hyperplane, or whose sliding ended, between the ends of a step under frozen patterns.
+def _meeting(problem: Problem, state: State, trial, V: np.ndarray, mid: np.ndarray, h: float) -> np.ndarray:
+    """Neurons that met a hyperplane, or whose sliding ended, within a step under frozen patterns.
 
-    wᵀx_k between the ends is judged by its values and slopes there: a cubic that dips below 0 counts.
+    wᵀx_k is judged by the cubic with its values and slopes at both ends, λ_k at the ends and in the middle. What dips
+    below 0 and comes back by less than the error of that cubic, O(h⁴), is missed.
     """
-    size = np.linalg.norm(W, axis=1)
-    U = state.sigma * (W @ problem.X.T)
-    met = np.any(U < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms, axis=1)
-    if len(state.slides):
-        gone = rooms(problem, state.slopes, state.slides, end.c).min(axis=0) < -SIDE * np.abs(end.c).max()
+    W, a, end, V5 = trial
+    band = SIDE * np.maximum(np.linalg.norm(W, axis=1), 1e-300)[:, None] * problem.norms
+    before, after = (state.sigma * (w @ problem.X.T) for w in (state.W, W))
+    speeds = (state.sigma * (h * b[:, None] * (v @ problem.X.T)) for b, v in ((state.a, V), (a, V5)))
+    met = np.any(np.minimum(after, following.dip(before, after, *speeds)[1]) < -band, axis=1)
+    for c in (mid, end.c) if len(state.slides) else ():
+        gone = rooms(problem, state.slopes, state.slides, c).min(axis=0) < -SIDE * np.abs(c).max()
         met[state.slides.neuron[gone]] = True
     return np.flatnonzero(met)

@@ -17,13 +17,16 @@ _GAUSS = np.array([0.5 - np.sqrt(3) / 6, 0.5 + np.sqrt(3) / 6])
 _NEAR, _FAR = 0.25 + np.sqrt(3) / 6, 0.25 - np.sqrt(3) / 6
 ROOT_STEPS = 60
 MAX_ROUNDS = 100_000
-MAX_REPEATS = 12  # events of one neuron at one instant
+MAX_REPEATS = 12  # events of one neuron at one instant, times one more than the dimension
 Rows = np.ndarray | slice
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Followed:
-    """Some neurons at the end of the step. events: (row, example, kind, θ); first: θ of each row's first event."""
+    """Some neurons at the end of the step. events: (row, example, kind, θ); first: θ of each row's first event.
+
+    settled: no neuron met the same instant's hyperplanes without end; otherwise the step counts for nothing.
+    """
 
     W: np.ndarray
     a: np.ndarray
@@ -31,6 +34,7 @@ class Followed:
     held: list[np.ndarray]
     events: list[tuple[int, int, str, float]]
     first: np.ndarray
+    settled: bool = True
 
 
 class _Group:
@@ -55,24 +59,42 @@ class _Group:
         W, a = arc(self.problem, W, a, length * (_NEAR * near + _FAR * far))
         return arc(self.problem, W, a, length * (_FAR * near + _NEAR * far))
 
-    def sides(self, W, rows: Rows = slice(None)):
-        """σ_k wᵀx_k/(‖w‖‖x_k‖): negative where a neuron is past a hyperplane of its pattern."""
+    def sides(self, W, rows: Rows = slice(None), raw: bool = False):
+        """σ_k wᵀx_k/(‖w‖‖x_k‖): negative where a neuron is past a hyperplane of its pattern. raw: not divided."""
         problem = self.problem
         size = np.linalg.norm(W, axis=1)
-        return self.sigma[rows] * (W @ problem.X.T) / (np.where(size > 0, size, 1.0)[:, None] * problem.norms)
+        over = self.sigma[rows] * (W @ problem.X.T)
+        return over if raw else over / (np.where(size > 0, size, 1.0)[:, None] * problem.norms)
 
-    def rooms(self, theta_of_row, pairs):
-        """Distance of λ_k to the nearer end of [leak, 1], per pair, times |c_k| and relative to max |c|."""
-        t = theta_of_row[self.slides.neuron[pairs]]
+    def speeds(self, W, a, theta):
+        """d/dθ of the raw sides."""
+        V = self.V[0] + theta[:, None] * (self.V[1] + theta[:, None] * self.V[2])
+        return self.sigma * (a[:, None] * (V @ self.problem.X.T))
+
+    def bounds(self, t, pairs: Rows = slice(None)):
+        """(λ_k - leak)|c_k| and (1 - λ_k)|c_k| of some pairs at their times t, relative to max |c|."""
         value = lambda k: k[0] + t * (k[1] + t * k[2])  # noqa: E731
-        c = value(self.poly[:, self.slides.example[pairs]])
-        pull, size = -value(self.pull[:, pairs]) * np.sign(c), np.abs(c)
-        return np.minimum(pull - self.problem.leak * size, size - pull) / np.abs(self.poly[0]).max()
+        sign = np.sign(self.poly[0, self.slides.example[pairs]])
+        pull, size = -value(self.pull[:, pairs]) * sign, value(self.poly[:, self.slides.example[pairs]]) * sign
+        top = np.abs(self.poly[0]).max()
+        return (pull - self.problem.leak * size) / top, (size - pull) / top
+
+    def rooms(self, theta_of_row, pairs: Rows = slice(None)):
+        """Distance of λ_k to the nearer end of [leak, 1], per pair, times |c_k| and relative to max |c|."""
+        return np.minimum(*self.bounds(theta_of_row[self.slides.neuron[pairs]], pairs))
 
 
-def violated(group: _Group, W, theta) -> tuple[np.ndarray, np.ndarray]:
-    """(sides < 0 beyond rounding as a mask over rows × examples, pairs whose sliding must end)."""
-    return group.sides(W) < -SIDE, group.rooms(theta, slice(None)) < -SIDE
+def dip(u0, u1, d0, d1) -> tuple[np.ndarray, np.ndarray]:
+    """(place in (0, 1), value) of the lowest point of the cubic with values u0, u1 and slopes d0, d1 at 0 and 1.
+
+    1 and u1 where it falls to the end or rises from the start.
+    """
+    bend, twist = 3 * (u1 - u0) - 2 * d0 - d1, 2 * (u0 - u1) + d0 + d1
+    inside = (d0 < 0) & (d1 > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        place = -d0 / (bend + np.sqrt(np.maximum(bend * bend - 3 * twist * d0, 0.0)))
+        low = u0 + place * (d0 + place * (bend + place * twist))
+    return np.where(inside, place, 1.0), np.where(inside, low, u1)
 
 
 def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarray]) -> Followed:
@@ -88,14 +110,9 @@ def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarra
         stop, meets = _first_events(group, W[going], a[going], theta[going])
         W1, a1 = group.at(W[going], a[going], theta[going], stop)
         W[going], a[going], theta[going] = W1, a1, stop
-        # Two conditions that hold to rounding only can call each other back without end: such a neuron keeps its
-        # pattern to the end of the step.
         repeats[going] = np.where(stop - began <= 1e-13, repeats[going] + 1, 0)
-        tired = (meets >= 0) & (repeats[going] > MAX_REPEATS)
-        if tired.any():
-            rows = np.flatnonzero(tired)
-            W[going[rows]], a[going[rows]] = group.at(W1[rows], a1[rows], stop[rows], np.ones(len(rows)), rows)
-            meets = np.where(tired, -1, meets)
+        if np.any((meets >= 0) & (repeats[going] > MAX_REPEATS * (1 + problem.r))):
+            return Followed(W, a, sigma, held, events, first, settled=False)
         for row in np.flatnonzero(meets >= 0):
             j, k = going[row], meets[row]
             t = stop[row]
@@ -113,14 +130,35 @@ def _first_events(group: _Group, W, a, start):
     """Per row: θ of its first event (1 if none) and the example it meets (-1 if none)."""
     rows = len(group.sigma)
     stop, meets = np.ones(rows), np.full(rows, -1)
-    # Looking at the middle too finds dips that are over by the end.
-    for look in (0.5, 1.0):
-        open_rows = np.flatnonzero(meets < 0)
+    # Looking at the lowest points finds excursions that are over by the end.
+    for look in (_dips(group, W, a, start), np.full(rows, 0.5), np.ones(rows)):
+        open_rows = np.flatnonzero((meets < 0) & (look > 0))
         if not len(open_rows):
-            break
+            continue
         hi = start + look * (1 - start)
         _narrow(group, W, a, start, hi, stop, meets, open_rows)
     return stop, meets
+
+
+def _dips(group: _Group, W, a, start) -> np.ndarray:
+    """Per row, the first place (as a part of what is left of the step) where a condition dips below 0; 0 if none does."""
+    length, one = (1 - start)[:, None], np.ones(len(start))
+    W1, a1 = group.at(W, a, start, one)
+    speeds = [length * group.speeds(w, b, t) for w, b, t in ((W, a, start), (W1, a1, one))]
+    place, low = dip(group.sides(W, raw=True), group.sides(W1, raw=True), *speeds)
+    deep = low < -SIDE * np.linalg.norm(W1, axis=1)[:, None] * group.problem.norms
+    found = np.where(deep & (place < 1), place, np.inf).min(axis=1)
+    if len(group.slides):
+        neuron = group.slides.neuron
+        ends = [group.bounds(t[neuron]) for t in (start, 0.5 * (1 + start), one)]
+        for r0, half, r1 in zip(*ends, strict=True):
+            # The quadratic through three points is the bound itself
+            bend, slope = 2 * (r0 - 2 * half + r1), -3 * r0 + 4 * half - r1
+            with np.errstate(divide="ignore", invalid="ignore"):
+                x = -slope / (2 * bend)
+                hit = (bend > 0) & (x > 0) & (x < 1) & (r0 + x * (slope + x * bend) < -SIDE)
+            np.minimum.at(found, neuron[hit], x[hit])
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def _narrow(group: _Group, W, a, start, hi, stop, meets, live):
@@ -163,7 +201,11 @@ def _narrow(group: _Group, W, a, start, hi, stop, meets, live):
 
 
 def _roots(group: _Group, W, a, start, hi, live, pick, ends, pair_of):
-    """θ where the chosen quantity of each live row reaches 0, by bisection sped up with false position (Illinois)."""
+    """θ where the chosen quantity of each live row is -SIDE/2, by bisection sped up with false position (Illinois).
+
+    Below 0 and not at it: there the quantity is falling, so that what the neuron does next is not in doubt, even if it
+    starts on the hyperplane and rises from it first.
+    """
     problem = group.problem
     Xk, scale = problem.X[pick], problem.norms[pick]
     sign = group.sigma[live, pick].astype(float)
@@ -176,11 +218,11 @@ def _roots(group: _Group, W, a, start, hi, live, pick, ends, pair_of):
         if ends.any():
             theta[live] = t
             g[ends] = group.rooms(theta, pair_of[ends])
-        return g
+        return g + SIDE / 2
 
     lo, up = start[live].copy(), hi[live].copy()
     g_lo, g_up = np.maximum(value(lo), 0.0), value(up)
-    done = g_lo <= SIDE / 16
+    done = g_lo <= 0
     root = np.where(done, lo, up)
     last = np.zeros(len(live), int)
     for step in range(ROOT_STEPS):
