@@ -437,3 +437,19 @@ def test_the_command(tmp_path, capsys):
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "--architecture" in said
+
+
+@torch_only
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_the_script_of_the_tutorial_runs(tmp_path, monkeypatch, capsys):
+    import runpy
+    from pathlib import Path
+
+    script = Path(__file__).parent.parent / "examples" / "what_did_my_classifier_learn.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--net", "mlp", "--out", str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "head 2 → ReLU → 4 (64 neurons): 1 against 0" in said
+    assert (tmp_path / "mlp.pt").is_file()
+    assert (tmp_path / "mlp.html").is_file()

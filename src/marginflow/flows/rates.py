@@ -16,7 +16,7 @@ from marginflow._core.errors import InputError
 from marginflow._core.provenance import provenance
 from marginflow._core.status import Outcome
 from marginflow.data.dataset import Dataset
-from marginflow.nets.net import Theta
+from marginflow.nets.net import Net, Theta
 from marginflow.nets.two_layer import TwoLayer
 from marginflow.runs import Run
 
@@ -25,7 +25,7 @@ HUGE = 1e280  # β beyond this acts as ∞ in the soft minimum, and must stay fi
 
 @double
 def rate_run(
-    net: TwoLayer,
+    net: Net,
     theta: Theta,
     data: Dataset,
     *,
@@ -37,6 +37,8 @@ def rate_run(
 
     history: step t, best_margin = max_{s<t} min_i z_iᵀā(s), log_beta, soft_min_B = (√t/4) Σ η/β / Σ η (both only).
     """
+    if not isinstance(net, TwoLayer):
+        raise InputError(f"the rate dynamics are those of two-layer nets, not of {net}; choose another method")
     if kind not in ("both", "output"):
         raise InputError(f"rate '{kind}'; choose both or output")
     if steps < 1:

@@ -14,6 +14,7 @@ the solution and solving again can only raise the margin (S_i z <= ρ(z) with eq
 neurons move between cells, until none wants to.
 """
 
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -153,9 +154,9 @@ def patterned(
 def _solve(X, y, sign, gaining, on, hinged, work, total, tolerance) -> Patterned:
     full = X, y
     X, y, gaining, on, hinged = X[work], y[work], gaining[:, work], on[:, work], hinged[:, work]
-    import clarabel
     import scipy.sparse as sp
 
+    clarabel = import_module("clarabel")  # its extension module declares no types
     (n, d), K = X.shape, len(sign)
     k_of, i_of = np.nonzero(hinged)
     H = len(k_of)
@@ -184,16 +185,16 @@ def _solve(X, y, sign, gaining, on, hinged, work, total, tolerance) -> Patterned
         ],
         format="csc",
     )
-    b = np.zeros(A.shape[0])
+    b = np.zeros(n + 2 * H + 1 + K * (d + 1))
     b[n + 2 * H] = total
-    q = np.zeros(A.shape[1])
+    q = np.zeros(K * d + K + H + 1)
     q[-1] = -1.0
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     cones = [clarabel.NonnegativeConeT(n + 2 * H + 1)] + [clarabel.SecondOrderConeT(d + 1)] * K
-    solution = clarabel.DefaultSolver(sp.csc_matrix((A.shape[1],) * 2), q, A, b, cones, settings).solve()
+    solution = clarabel.DefaultSolver(sp.csc_matrix((len(q), len(q))), q, A, b, cones, settings).solve()
     x = np.asarray(solution.x)
     v = x[: K * d].reshape(K, d)
     weights = np.maximum(np.asarray(solution.z)[:n], 0.0)
@@ -201,7 +202,9 @@ def _solve(X, y, sign, gaining, on, hinged, work, total, tolerance) -> Patterned
     status = str(solution.status)
     outcome = Outcome.CONVERGED if status in ("Solved", "AlmostSolved") else Outcome.STALLED
     if not np.isfinite(mass) or mass <= 0 or weights.sum() <= 0:
-        return Patterned(np.zeros_like(v), np.full(len(work), 1 / len(work)), -np.inf, Outcome.STALLED, status)
+        return Patterned(
+            np.zeros_like(v), np.full(len(work), 1 / len(work)), -np.inf, Outcome.STALLED, status
+        )
     alpha = np.zeros(len(work))
     alpha[work] = weights / weights.sum()
     return Patterned(v, alpha, float(responses(v, sign, *full).min() / mass), outcome, status)

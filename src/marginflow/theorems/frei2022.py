@@ -88,7 +88,7 @@ class Flow(Theorem):
         optimum = m1 * np.sum(prediction["v"] ** 2) + m2 * np.sum(prediction["u"] ** 2)
         z = (m1 * v - m2 * u) / np.sqrt(m)
         radii = np.linalg.norm(data.X, axis=1)
-        low, high = 1 / (2 * radii.max() ** 2), 3 / (2 * evidence.leak**2 * radii.min() ** 2)
+        low, high = 1 / (2 * radii.max() ** 2), 3 / (2 * slope_floor(evidence) ** 2 * radii.min() ** 2)
         multipliers = evidence.kkt.multipliers
         inside = min(multipliers.min() / low, high / multipliers.max())
         return (
@@ -308,7 +308,7 @@ def leaky_input_layer(subject: Subject, smooth: bool) -> str | None:
 
 
 def slope_floor(subject: Subject) -> float:
-    """γ: the least slope of a smoothed leaky ReLU, its slope at -∞."""
+    """γ: the least slope of a leaky ReLU, smoothed or not: its slope at -∞."""
     return float(subject.two_layer.activation.slope(np.float64(-1e9), np))
 
 
@@ -325,8 +325,9 @@ def rank_two(subject: Subject, m1: int, m2: int) -> Prediction:
 
     if m1 == 0 or m2 == 0:
         raise Unpredictable("all output weights have one sign; the theorem needs both")
-    solution = margins.leaky(subject.data, subject.leak, m1, m2)
-    if solution.v is None:
+    leak = slope_floor(subject)
+    solution = margins.leaky(subject.data, leak, m1, m2)
+    if solution.v is None or solution.u is None:
         raise Unpredictable(solution.message)
     kappa = np.sqrt(min(m1, m2) / max(m1, m2))
     star = subject.linear_margin
@@ -345,7 +346,7 @@ def rank_two(subject: Subject, m1: int, m2: int) -> Prediction:
         "multipliers": solution.multipliers,
         "kappa": float(kappa),
         "z_star_norm": float(np.linalg.norm(star.vector)),
-        "z_bound": float(2 / (kappa + subject.leak)),
+        "z_bound": float(2 / (kappa + leak)),
     }
     net = TwoLayer(m, subject.two_layer.activation, train="input")
     return Prediction(values, net, theta, bool(solution.certified and star.certified))

@@ -2,6 +2,8 @@
 A).
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from marginflow._core.status import Status
@@ -19,6 +21,9 @@ from marginflow.theorems.base import (
     tends_to_zero,
 )
 from marginflow.theorems.evidence import Evidence, Subject
+
+if TYPE_CHECKING:
+    from marginflow.margins.base import Margin
 
 BIBTEX = """@inproceedings{phuong2021,
   author    = {Phuong, Mary and Lampert, Christoph H.},
@@ -261,17 +266,15 @@ class LemmaC1(Theorem):
 
     def predict(self, subject: Subject) -> Prediction:
         base = two_neurons(subject)
-        w_plus, w_minus = base["w_plus"], base["w_minus"]
+        w_plus, alpha_plus = _witness("positive", subject.positive_margin)
+        w_minus, alpha_minus = _witness("negative", subject.negative_margin)
         up, um = np.linalg.norm(w_plus) ** -0.5, np.linalg.norm(w_minus) ** -0.5
         theta = {
             "W": np.stack([up * w_plus, um * w_minus]),
             "a": np.array([up * np.linalg.norm(w_plus), -um * np.linalg.norm(w_minus)]),
         }
         # w+ = Σ α̃_i x_i with α̃ = ‖w+‖² α for α in the simplex, so λ = α̃/‖w+‖ = ‖w+‖ α.
-        multipliers = (
-            np.linalg.norm(w_plus) * subject.positive_margin.dual
-            + np.linalg.norm(w_minus) * subject.negative_margin.dual
-        )
+        multipliers = np.linalg.norm(w_plus) * alpha_plus + np.linalg.norm(w_minus) * alpha_minus
         return Prediction(
             {
                 "w_plus": w_plus,
@@ -344,14 +347,18 @@ def two_neurons(subject: Subject) -> Prediction:
     return subject.once("two_neurons", lambda: _two_neurons(subject))
 
 
+def _witness(sign: str, margin: "Margin") -> tuple[np.ndarray, np.ndarray]:
+    """A class's max-margin vector and its dual weights."""
+    if margin.vector is None or margin.dual is None or not np.isfinite(margin.vector).all():
+        raise Unpredictable(
+            f"the {sign} class has no vector with wᵀx >= 1 on all its examples ({margin.message})"
+        )
+    return margin.vector, margin.dual
+
+
 def _two_neurons(subject: Subject) -> Prediction:
     plus, minus = subject.positive_margin, subject.negative_margin
-    for sign, margin in (("positive", plus), ("negative", minus)):
-        if margin.vector is None or not np.isfinite(margin.vector).all():
-            raise Unpredictable(
-                f"the {sign} class has no vector with wᵀx >= 1 on all its examples ({margin.message})"
-            )
-    w_plus, w_minus = plus.vector, minus.vector
+    (w_plus, _), (w_minus, _) = _witness("positive", plus), _witness("negative", minus)
     norm_plus, norm_minus = float(np.linalg.norm(w_plus)), float(np.linalg.norm(w_minus))
     c_squared = 1 / (norm_plus + norm_minus)
     u_norm, z_norm = np.sqrt(c_squared / norm_plus), np.sqrt(c_squared / norm_minus)
