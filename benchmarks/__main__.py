@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         began = time.perf_counter()
         found, outcome = measured(name, run, at.limit)
         entries += found
-        groups[name] = {"seconds": time.perf_counter() - began, "outcome": outcome}
+        groups[name] = {"seconds": time.perf_counter() - began, "outcome": outcome, "load": os.getloadavg()[0]}
         command = "python -m benchmarks" + "".join(f" {shlex.quote(word)}" for word in (argv or sys.argv[1:]))
         result = page.Result(
             command, started, time.perf_counter() - clock, described, rates, groups, tuple(entries)

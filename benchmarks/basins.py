@@ -16,7 +16,7 @@ from marginflow._core.arrays import double
 
 WORK = "basin map"
 SETTLE, AGREE, WITHIN, MOST = 2.0, 0.99, 0.05, 500_000
-PATIENCE = 20.0  # seconds that one more halving may be expected to take
+PATIENCE = 8.0  # seconds that one more halving may be expected to take
 
 
 @double

@@ -240,7 +240,7 @@ PEERS: tuple[tuple[str, Callable[[Problem, Watch], bool]], ...] = (
 
 def rows(run: Run) -> Iterator[Entry]:
     """Least work: the field at the end, once."""
-    cases = run.choose([(40, 5, 10, 15.0), (500, 20, 100, 15.0)], [(12, 3, 4, 0.3)])
+    cases = run.choose([(40, 5, 10, 10.0), (500, 20, 100, 10.0)], [(12, 3, 4, 0.3)])
     for n, d, width, limit in cases:
         yield from _case(Problem.of(n, d, width), limit, run)
 

@@ -85,7 +85,7 @@ def cases(run: Run) -> list[tuple[str, Callable[[], mf.Dataset]]]:
         ("narrow", lambda: orthants(20_000, 100)),
         ("wide", lambda: orthants(20_000, 100, 0.7)),
         ("wide", lambda: orthants(20_000, 100, 0.7, dtype=np.float32)),
-        ("wide", lambda: orthants(60_000, 100, 0.7)),
+        ("wide", lambda: orthants(40_000, 100, 0.7)),
     ]
 
 
