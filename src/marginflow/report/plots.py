@@ -62,10 +62,10 @@ def curve(ax, x, y, label="", color=None, low=None, high=None, **style) -> None:
         ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
-def slope(ax, x, start: float, exponent: float, label: str) -> None:
-    """A predicted power law through (x[0], start), dotted."""
+def slope(ax, x, start: float, exponent: float, label: str, look: str = ":") -> None:
+    """A predicted power law through (x[0], start), dotted unless another look tells it from a second one."""
     x = np.asarray(x, float)
-    ax.plot(x, start * (x / x[0]) ** exponent, ":", color=PREDICTED, linewidth=1.2, label=label)
+    ax.plot(x, start * (x / x[0]) ** exponent, look, color=PREDICTED, linewidth=1.2, label=label)
 
 
 def level(ax, value: float, label: str) -> None:
