@@ -192,11 +192,14 @@ def test_a_flat_cell_is_enclosed():
     assert top.value == pytest.approx(1, abs=1e-14)
     assert top.upper_bound == pytest.approx(1, abs=1e-12)
     assert top.nodes < 100
-    # A rotation by generic angles must not change that.
-    Q = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
-    again = inner_max(Q, np.ones(3), activation="srelu")
-    assert again.certified
-    assert again.upper_bound == pytest.approx(1, abs=1e-12)
+    # A rotation by generic angles must not change that, nor a second row on a hyperplane.
+    for seed in range(4):
+        Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((3, 3)))[0]
+        for X, beta in ((Q, np.ones(3)), (np.concatenate([Q, 2 * Q]), np.repeat([0.5, 0.125], 3))):
+            again = inner_max(X, beta, activation="srelu")
+            assert again.certified
+            assert again.upper_bound == pytest.approx(1, abs=1e-12)
+            assert again.nodes < 500
 
 
 # γ1 = 0.

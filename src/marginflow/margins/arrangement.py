@@ -1,8 +1,8 @@
 """The global maximum of G(c) = Σ β_i φ(cᵀx_i) on the unit sphere of R^r, r small, by enumerating cells as cones.
 
 The sphere is covered by simplicial cones; a cone that could hold more than the best known value is cut along a
-hyperplane x_iᵀc = 0 that crosses it, or in half when none matters. So the cells of the arrangement are enumerated
-only where they count, and in finitely many cuts each cone lies in one cell.
+hyperplane x_iᵀc = 0 that crosses it, or in half while many cross it and none matters. So the cells of the arrangement
+are enumerated only where they count, and in finitely many cuts each cone lies in one cell.
 
 Bound on a cone with unit generators v_1..v_r, Gram matrix Γ: write c = Σ μ_k v_k, μ >= 0. For β_i > 0 convexity and
 homogeneity give ρ(cᵀx_i) <= Σ μ_k ρ(v_kᵀx_i); for β_i < 0, -ρ(z) <= -t z for any t in [0, 1] and t is 1 or 0 by the
@@ -40,7 +40,7 @@ INSIDE = (
     1e-7  # a coordinate this negative, beside the largest, still counts as inside: it costs the square of it
 )
 THIN = 1e-8  # generators closer to dependent than this have no coordinates worth asking
-ROW_FIRST = 0.1  # a row's loss counts this much more than that by curvature: in one cell the maximum is exact
+FEW = 2  # times the rank: a cone that so few rows cross is cut along them, for in one cell the maximum is exact
 CHUNK = 4_000_000  # entries of one (cones, generators, rows) array
 
 
@@ -89,7 +89,7 @@ def maximum(
             gram = np.einsum("bkr,blr->bkl", chunk, chunk)
             bound, straddle, curvature = _bounds(z, gram, X, beta, squared)
             threshold = value + max(tolerance * abs(value), 8 * (m + r) * EPS * slack)
-            whole = np.flatnonzero((bound > threshold) & _one_cell(z, norms, squared))
+            whole = np.flatnonzero((bound > threshold) & _one_side(z, norms, squared).all(axis=1))
             if len(whole) and r > 1:
                 exact, points = _exact(chunk[whole], z[whole], X, beta, squared)
                 bound[whole] = np.minimum(bound[whole], exact)
@@ -101,9 +101,11 @@ def maximum(
             if r == 1:
                 upper = max(upper, bound.max())
             elif keep.any():
-                following.append(
-                    _cut(chunk[keep], z[keep], gram[keep], straddle[keep], curvature[keep], edges)
-                )
+                crossing = ~_one_side(z[keep], norms, squared)
+                few = crossing.any(axis=1) & (crossing.sum(axis=1) <= FEW * r)
+                loss = np.where(crossing, straddle[keep], 0.0)
+                bend = np.where(few, 0.0, curvature[keep])
+                following.append(_cut(chunk[keep], z[keep], gram[keep], loss, bend, edges))
         nodes += len(cones)
         depth += 1
         cones = np.concatenate(following) if following else cones[:0]
@@ -149,10 +151,10 @@ def _bounds(z: np.ndarray, gram: np.ndarray, X: np.ndarray, beta: np.ndarray, sq
     return bound, straddle, bound - top
 
 
-def _one_cell(z: np.ndarray, norms: np.ndarray, squared: bool) -> np.ndarray:
-    """Whether every row has one sign on the generators, up to what the bound can absorb."""
+def _one_side(z: np.ndarray, norms: np.ndarray, squared: bool) -> np.ndarray:
+    """Whether a row has one sign on the generators, up to what the bound can absorb; per cone and row."""
     touch = (TOUCH if squared else TOUCH_LINEAR) * norms
-    return ((z.min(axis=1) >= -touch) | (z.max(axis=1) <= touch)).all(axis=1)
+    return (z.min(axis=1) >= -touch) | (z.max(axis=1) <= touch)
 
 
 def _exact(cones, z, X, beta, squared) -> tuple[np.ndarray, np.ndarray]:
@@ -194,10 +196,10 @@ def _exact(cones, z, X, beta, squared) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cut(cones, z, gram, straddle, curvature, edges) -> np.ndarray:
-    """Two children per cone: cut on the row that loses most, or through the middle of the longest edge."""
+    """Two children per cone: cut on the row that loses more than curvature does, or through the longest edge."""
     count = np.arange(len(cones))
     row = straddle.argmax(axis=1)
-    by_row = straddle[count, row] > ROW_FIRST * curvature
+    by_row = straddle[count, row] > curvature
     at_row = z[count, :, row]
     ends = at_row[:, edges]
     crossing = np.where(ends[..., 0] * ends[..., 1] < 0, np.abs(ends[..., 0] - ends[..., 1]), -np.inf)
