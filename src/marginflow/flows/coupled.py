@@ -124,9 +124,7 @@ def step(problem: Problem, state: State, look: Weighing, V: np.ndarray, h: float
             heavy = alone > rtol / (2 * len(meeting))
             early = float(got.first[heavy].min()) if heavy.any() else 1.0
             # Ending just past the event lets the next trial see it with almost nothing to correct.
-            h *= min(max(early * (1 + 1e-6), 1e-6), 0.5 if early > 0.999 else 1.0)
-            if early > 0.999:
-                h = min(h, h)
+            h *= 0.5 if early > 0.999 else max(early * (1 + 1e-6), 1e-6)
             rejected += 1
             continue
         W, a, sigma = W.copy(), a.copy(), state.sigma.copy()

@@ -85,15 +85,18 @@ class _Group:
 
 
 def dip(u0, u1, d0, d1) -> tuple[np.ndarray, np.ndarray]:
-    """(place in (0, 1), value) of the lowest point of the cubic with values u0, u1 and slopes d0, d1 at 0 and 1.
+    """(place in (0, 1), value) of the local minimum of the cubic with values u0, u1 and slopes d0, d1 at 0 and 1.
 
-    1 and u1 where it falls to the end or rises from the start.
+    1 and u1 where there is none strictly between.
     """
     bend, twist = 3 * (u1 - u0) - 2 * d0 - d1, 2 * (u0 - u1) + d0 + d1
-    inside = (d0 < 0) & (d1 > 0)
+    inner = bend * bend - 3 * twist * d0
     with np.errstate(divide="ignore", invalid="ignore"):
-        place = -d0 / (bend + np.sqrt(np.maximum(bend * bend - 3 * twist * d0, 0.0)))
+        root = np.sqrt(np.maximum(inner, 0.0))
+        # where the slope d0 + 2 bend t + 3 twist t² rises through 0, in the form that does not cancel
+        place = np.where(bend > 0, -d0 / (bend + root), (root - bend) / (3 * twist))
         low = u0 + place * (d0 + place * (bend + place * twist))
+        inside = (inner > 0) & (place > 0) & (place < 1)
     return np.where(inside, place, 1.0), np.where(inside, low, u1)
 
 
