@@ -199,6 +199,10 @@ def test_all_skips_by_name_what_lacks_its_files(tmp_path, monkeypatch):
         catalogue.reproduce_all(out=str(tmp_path))
 
 
+# Numbers outside their band for a reason that the figure's note states.
+DISAGREES = {("phuong2021_fig1", "third singular value over the second")}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_small_version_of_every_figure_lies_in_its_bands(name, tmp_path):
@@ -210,7 +214,8 @@ def test_the_small_version_of_every_figure_lies_in_its_bands(name, tmp_path):
         pytest.skip(str(missing))
     assert got.numbers
     for number in got.numbers:
-        assert number.status is Status.HOLDS, number
+        expected = Status.FAILS if (name, number.name) in DISAGREES else Status.HOLDS
+        assert number.status is expected, number
         assert number.why, number.name
     for path in got.files:
         assert (tmp_path / path).stat().st_size > 0

@@ -403,51 +403,67 @@ def test_without_dask_the_remedy_is_named(tmp_path, monkeypatch):
 # the real thing, slowly
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """2,016 cells in 504 tasks, never interrupted."""
+    asked = {**SMALL, "grid": {**SMALL["grid"], "seed": {"range": [0, 504]}}}
+    result = sweeps.sweep(asked, tmp_path_factory.mktemp("sweep") / "whole")
+    assert (result.cells, result.done) == (2016, 2016)
+    return asked, result
+
+
 @pytest.mark.slow
-def test_killed_with_9_five_times_at_random(tmp_path):
-    """Whenever the process dies, the next one finds whole parts only, and the end is the same."""
-    asked = {**SMALL, "grid": {**SMALL["grid"], "seed": {"range": [0, 40]}}}
-    whole = sweeps.sweep(asked, tmp_path / "whole")
+def test_killed_with_9_five_times_at_random(whole, tmp_path):
+    """Whenever the process dies, the next one finds whole parts only, does no task twice, and the end is the same."""
+    asked, uninterrupted = whole
     code = (
         "import json, sys; from marginflow.experiments import sweeps\n"
         "sweeps.sweep(json.loads(sys.argv[1]), sys.argv[2])"
     )
-    out, rng = tmp_path / "out", np.random.default_rng(5)
-    parts = lambda: len([*out.glob("parts/*.json")])  # noqa: E731
+    out, rng = tmp_path / "out", np.random.default_rng()
+    parts = lambda: {path: path.stat().st_mtime_ns for path in out.glob("parts/*.json")}  # noqa: E731
+    done, deaths = {}, []
     for _ in range(5):
-        before = parts()
         process = subprocess.Popen([sys.executable, "-c", code, json.dumps(asked), str(out)])
-        while process.poll() is None and parts() == before:
-            time.sleep(0.01)
+        wait = len(done) + int(rng.integers(1, 90))
+        while process.poll() is None and len(parts()) < wait:
+            time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.05))
         process.kill()
-        process.wait()
-    assert parts() < len(cells.tasks(sweeps.spec(asked)))
+        assert process.wait() == -signal.SIGKILL
+        now = parts()
+        assert done.items() <= now.items()  # what was there is untouched
+        done = now
+        deaths.append(len(done))
+    print("tasks done at each death:", deaths)
     result = sweeps.sweep(asked, out)
-    assert 0 < result.resumed < result.cells
-    assert Path(result.store).read_bytes() == Path(whole.store).read_bytes()
+    assert done.items() <= parts().items()
+    assert result.resumed == 4 * deaths[-1] < result.cells
+    assert Path(result.store).read_bytes() == Path(uninterrupted.store).read_bytes()
 
 
 @pytest.mark.slow
-def test_a_worker_killed_under_dask_loses_nothing(small, tmp_path):
+def test_a_worker_killed_under_dask_loses_nothing(whole, tmp_path):
     distributed = pytest.importorskip("distributed")
+    asked, uninterrupted = whole
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         pids = list(client.run(os.getpid).values())
-        run, killed = drive.Folder.keep, []
+        run, kept, at = drive.Folder.keep, [], int(np.random.default_rng().integers(1, 100))
 
         def keep(folder, task, result):
-            if not killed:
+            kept.append(task.index)
+            if len(kept) == at:
                 os.kill(pids[0], signal.SIGKILL)
-                killed.append(pids[0])
             run(folder, task, result)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(drive.Folder, "keep", keep)
-            result = sweeps.sweep(SMALL, tmp_path / "out", cluster=cluster.scheduler_address)
-    assert killed
+            result = sweeps.sweep(asked, tmp_path / "out", cluster=cluster.scheduler_address)
+    print("killed after", at, "tasks")
+    assert sorted(kept) == [*range(504)]
     assert result.failed == 0
-    assert Path(result.store).read_bytes() == Path(small.store).read_bytes()
+    assert Path(result.store).read_bytes() == Path(uninterrupted.store).read_bytes()
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def neurons(ax, coordinates, sign, directions=None, names=("w₊", "w₋")) -> N
     ax.axhline(0, color=NEUTRAL, linewidth=0.5)
     ax.axvline(0, color=NEUTRAL, linewidth=0.5)
     ax.set(xlabel="first singular direction", ylabel="second singular direction")
-    ax.legend(loc="best")
+    ax.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none")
 
 
 def histogram(
