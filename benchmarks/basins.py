@@ -49,7 +49,7 @@ def rows(run: Run) -> Iterator[Entry]:
     """Least work: at each event three products of the data with a vector (theory §3.1), on one reading of the data."""
     million = 1_000_000
     cases = run.choose([(100, 3, million), (100, 20, million if run.gpu else 60_000)], [(20, 3, 256)])
-    sample = run.choose(4096 if run.gpu else 64, 16)
+    sample = run.choose(2**17 if run.gpu else 64, 16)  # enough to fill the device
     for n, d, directions in cases:
         data = gaussian(n, d)
         W = np.random.default_rng(1).standard_normal((directions, d))

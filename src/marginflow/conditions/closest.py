@@ -7,6 +7,8 @@ import numpy as np
 from marginflow._core.exact import UNIT
 from marginflow._core.progress import progress
 from marginflow.data.dataset import Dataset
+from marginflow.data.spool import gather
+from marginflow.margins.rows import power_of_two
 
 BLOCK = 1024
 CANDIDATES = 200_000  # pairs within rounding of the smallest distance that are measured again from their difference
@@ -19,6 +21,19 @@ class Closest:
     pairs: np.ndarray
     distances: np.ndarray
     at_least: float
+
+
+def at_ordinary_scale(data: Dataset) -> tuple[Dataset, float]:
+    """The data times the power of two, returned too, that keeps squares of distances in float range; 1 for most."""
+    factor = power_of_two(data.X)
+    if factor == 1.0:
+        return data, factor
+    X = gather((np.asarray(block, np.float64) * factor for block in data.blocks()), np.dtype(np.float64), data.d)
+    lost = ~X.any(axis=1)  # rows that are 0 beside the largest entry
+    if lost.any():
+        X = X.copy()
+        X[lost] = np.finfo(np.float64).tiny
+    return Dataset(X, data.y, data.name), factor
 
 
 def closest_pairs(data: Dataset, Q: np.ndarray, keep: int = 1) -> Closest:

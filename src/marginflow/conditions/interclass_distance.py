@@ -15,7 +15,7 @@ from marginflow._core.progress import progress
 from marginflow._core.status import Outcome, Status
 from marginflow.conditions import certificates
 from marginflow.conditions.base import Condition, timed
-from marginflow.conditions.closest import closest_pairs
+from marginflow.conditions.closest import at_ordinary_scale, closest_pairs
 from marginflow.conditions.fantope import ascend, fantope, ky_fan, starts
 from marginflow.conditions.unit_rows import norms
 from marginflow.data.dataset import Dataset
@@ -40,19 +40,21 @@ def interclass_distance(data: Dataset, rank: int | None = None) -> Condition:
     r = data.d if rank is None else rank
     if not 1 <= r <= data.d:
         raise InputError(f"rank {r}; give a rank between 1 and the dimension {data.d}")
+    given, (data, factor) = data, at_ordinary_scale(data)
     search = _Search(data, r)
     i, j = search.closest
-    if np.array_equal(data.X[i], data.X[j]):
+    if np.array_equal(given.X[i], given.X[j]):
         witness = {"kind": "equal points with different labels", "rows": [i, j], "interval": [0.0, 0.0], "rank": r}
         return Condition("interclass_distance", Status.FAILS, 0.0, 0.0, 0.0, witness)
     search.run()
     lower = certificates.projected_distance(data, search.projection)
     upper = certificates.fantope_bound(data, search.pairs, search.weights, r)
     size = max(float(norms(block).max()) for block in data.blocks())
+    slack, lower, upper = lower / size, lower / factor, upper / factor
     witness = {"interval": [lower, upper], "rank": r, "projection": search.projection, "pairs": search.pairs,
                "weights": search.weights, "outcome": search.outcome}
     notes = (f"Δ_{r} lies in [{lower:.6g}, {upper:.6g}]",)
-    return Condition("interclass_distance", Status.HOLDS if lower > 0 else Status.UNDECIDED, lower, 0.0, lower / size,
+    return Condition("interclass_distance", Status.HOLDS if lower > 0 else Status.UNDECIDED, lower, 0.0, slack,
                      witness, notes=notes)
 
 

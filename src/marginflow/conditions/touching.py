@@ -22,7 +22,7 @@ def may_touch(data: Dataset, w: np.ndarray, low: float, high: float, tolerance: 
     w is feasible with ‖w‖ <= 1/low, the optimum w* has ‖w*‖ >= 1/high and (w - w*)ᵀw* >= 0, so
     ‖w - w*‖² <= 1/low² - 1/high²; hence |wᵀx - w*ᵀx| <= ‖x‖ sqrt(1/low² - 1/high²).
     """
-    distance = np.sqrt(max((high - low) * (high + low), 0.0)) / (low * high)
+    distance = np.sqrt(max((high - low) / low * ((high + low) / low), 0.0)) / high  # no square leaves float range
     touching = []
     for start in range(0, len(rows), 65536):
         part = rows[start : start + 65536]

@@ -36,7 +36,7 @@ def _programs(net: Net, loss: Loss, rtol: float):
     import jax.numpy as jnp
 
     # A mean-field net moves by m times the gradient, so that a neuron's speed does not depend on their number m.
-    speed = net.width if getattr(net, "mean_field", False) else 1
+    speed = getattr(net, "width", 1) if getattr(net, "mean_field", False) else 1
 
     def look(moving, args):
         still, X, y = args

@@ -13,6 +13,7 @@ import numpy as np
 
 from marginflow._core.errors import InputError
 from marginflow.flows import monitors as watching
+from marginflow.flows import on_chip
 from marginflow.flows.checkpoints import Checkpoints
 from marginflow.flows.interrupts import Interrupt
 from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, Plan, State, programs
@@ -41,13 +42,15 @@ class Drive:
         self, interrupt: Interrupt, report: Callable[[int, str], None] = lambda step, status: None
     ) -> None:
         """To the end, or to the first return of the program after `interrupt` was requested."""
-        advance, _ = programs()
+        on_gpu = on_chip.applies(self.plan, self.X.dtype, self.X.shape[1])
+        advance = on_chip.program() if on_gpu else programs()[0]
         if not self.recorder.rows:
             self._record()
         chunk, saved = 1, time.monotonic()
         while not self.finished:
             step, (due_step, due) = int(self.state.step), self.recorder.due()
-            stop, began = min(self.steps, due_step, step + chunk), time.monotonic()
+            ahead = on_chip.block_end(self.plan, step) if on_gpu else step + chunk
+            stop, began = min(self.steps, due_step, ahead), time.monotonic()
             self.state = advance(self.plan, self.state, self.X, self.y, stop, due)
             step = int(self.state.step)  # waits for the program
             seconds = time.monotonic() - began

@@ -144,7 +144,7 @@ def _first_events(group: _Group, W, a, start):
 
 
 def _dips(group: _Group, W, a, start) -> np.ndarray:
-    """Per row, the first place (as a part of what is left of the step) where a condition dips below 0; 0 if none does."""
+    """Per row, the first place (as a share of what is left of the step) where a condition dips below 0; 0 if none."""
     length, one = (1 - start)[:, None], np.ones(len(start))
     W1, a1 = group.at(W, a, start, one)
     speeds = [length * group.speeds(w, b, t) for w, b, t in ((W, a, start), (W1, a1, one))]
@@ -298,7 +298,7 @@ def resolve(problem: Problem, W, a, sigma, held, j: int, k: int, c: np.ndarray) 
 
 
 def _released(problem: Problem, s: float, sigma: np.ndarray, Z: np.ndarray, k: int, c: np.ndarray) -> int:
-    """The side to which a neuron leaves the hyperplane of x_k: with λ_k past 1 the on side, below the leak the off side.
+    """The side to which a neuron leaves the hyperplane of x_k: λ_k past 1 means on, below the leak off.
 
     For an aligned example, held only because the field ran along its hyperplane, it is the other way round.
     """

@@ -8,10 +8,12 @@ the early phase and the groups are formed anew: nothing else distinguishes the c
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from marginflow.flows import collapsed, events as following
+from marginflow.flows import collapsed
+from marginflow.flows import events as following
 from marginflow.flows.coupled import State, assembled, imbalance
 from marginflow.flows.piecewise import SIDE, Problem, Weighing, rooms
 
@@ -65,14 +67,16 @@ def gathered(problem: Problem, state: State) -> Late:
         bounds = np.searchsorted(inverse.ravel()[order], np.arange(len(first) + 1))
         for g, at in enumerate(first):
             rows = moving[order[bounds[g] : bounds[g + 1]]]
-            members.append(collapsed.gather(problem, rows, state.sigma[moving[at]], held.get(int(rows[0]), np.zeros(0, int)),
+            there = held.get(int(rows[0]), np.zeros(0, int))
+            members.append(collapsed.gather(problem, rows, state.sigma[moving[at]], there,
                                             state.slopes[rows[0]], state.W[rows], state.a[rows]))
     still = np.zeros(len(problem.y))
     if not problem.both:
         # With the output layer fixed the groups' displacements start at 0: what they compute now does not move.
         still = problem.y * state.outputs(problem)
     system = collapsed.System(problem, members, still)
-    return Late(system, np.flatnonzero(off), state, system.start, state.s, state.log_time, imbalance(state) if problem.both else 0.0)
+    unbalanced = imbalance(state) if problem.both else 0.0
+    return Late(system, np.flatnonzero(off), state, system.start, state.s, state.log_time, unbalanced)
 
 
 def rebased(late: Late) -> Late:
@@ -144,8 +148,10 @@ def _solver(late: Late, rtol: float, s_end: float):
     system = late.system
     if not late.stiff:
         fine = max(rtol * FINER, 1e-13)
-        return DOP853(system.rate, late.s, late.x, s_end, rtol=fine, atol=system.tolerances(fine))
-    return BDF(system.rate, late.s, late.x, s_end, rtol=rtol, atol=system.tolerances(rtol), jac=system.jacobian)
+        atol: Any = system.tolerances(fine)  # one for each variable, which SciPy takes and its stubs do not
+        return DOP853(system.rate, late.s, late.x, s_end, rtol=fine, atol=atol)
+    atol = system.tolerances(rtol)
+    return BDF(system.rate, late.s, late.x, s_end, rtol=rtol, atol=atol, jac=system.jacobian)
 
 
 def _broken(late: Late) -> np.ndarray:
@@ -153,7 +159,7 @@ def _broken(late: Late) -> np.ndarray:
     problem, state = late.system.problem, late.state()
     size = np.linalg.norm(state.W, axis=1)
     sides = state.sigma * (state.W @ problem.X.T)
-    bad = (sides < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms).any(axis=1)
+    bad = np.any(sides < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms, axis=1)
     bad[late.still] = False
     if len(state.slides):
         c = late.look().c

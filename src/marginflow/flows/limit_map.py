@@ -53,11 +53,12 @@ def absorbed(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, st
     groups = late.system.groups
     signs = [1 if group.a0[0] > 0 else -1 for group in groups]
     answers = {s: (margins.positive if s > 0 else margins.negative)(data) for s in set(signs)}
+    norms = {}
     for s, answer in answers.items():
         if answer.vector is None or answer.outcome is not Outcome.CONVERGED:
             return None, f"the max-margin vector of class {s:+d} was not found: {answer.outcome}"
+        norms[s] = float(np.linalg.norm(answer.vector))
     nu, errors = spreads(late)
-    norms = {s: float(np.linalg.norm(answer.vector)) for s, answer in answers.items()}
     total = sum(norms.values())
     W, a = np.zeros((net.width, data.d)), np.zeros(net.width)
     weight = {s: sum(float(n @ n) * _alpha(late, g) for g, (t, n) in enumerate(zip(signs, nu, strict=True)) if t == s)
@@ -140,7 +141,7 @@ def _fixed_output(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | Non
 
 
 def _outside_pattern(problem, group, direction: np.ndarray) -> float:
-    """How far the neurons of a group with this direction (times the sign of a) are past their hyperplanes, as a cosine."""
+    """How far neurons of a group with this direction (times the sign of a) are past their hyperplanes, as a cosine."""
     size = float(np.linalg.norm(direction))
     sign = 1.0 if group.a0[0] > 0 else -1.0
     return float(np.max(-group.sigma * sign * (problem.X @ direction) / problem.norms)) / size if size > 0 else 0.0
@@ -157,8 +158,11 @@ def _within_patterns(found: tuple[Limit, str], worst: float, spread: float) -> t
 
 def _least_norm(rows: np.ndarray) -> np.ndarray | None:
     """argmin ½‖u‖² s.t. rows u >= 1: the dual from an interior point, then its support solved with equality."""
-    import clarabel
+    from importlib import import_module
+
     from scipy import sparse
+
+    clarabel = import_module("clarabel")  # its extension module declares no types
 
     n = len(rows)
     gram = rows @ rows.T
@@ -168,7 +172,8 @@ def _least_norm(rows: np.ndarray) -> np.ndarray | None:
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_rel = settings.tol_gap_abs = settings.tol_feas = 1e-11
-    answer = clarabel.DefaultSolver(sparse.csc_matrix(np.triu(gram / scale)), -np.ones(n), sparse.csc_matrix(-np.eye(n)),
+    quadratic, signs = sparse.csc_matrix(np.triu(gram / scale)), sparse.csc_matrix(-np.eye(n))
+    answer = clarabel.DefaultSolver(quadratic, -np.ones(n), signs,
                                     np.zeros(n), [clarabel.NonnegativeConeT(n)], settings).solve()
     if str(answer.status) not in ("Solved", "AlmostSolved"):
         return None
@@ -188,13 +193,13 @@ def judged(net: TwoLayer, theta, data: Dataset, method: str) -> tuple[Limit, str
     margin = float(np.min(data.y * net(theta, np.asarray(data.X, np.float64))))
     certificate: dict[str, Any] = {"status": Status.UNDECIDED}
     message = ""
-    kkt = getattr(margins, "kkt", None)
-    if kkt is None or margin <= 0:
-        message = "the candidate does not separate the data" if margin <= 0 else "KKT residuals are not available"
+    if margin <= 0:
+        message = "the candidate does not separate the data"
     else:
-        found = kkt(net, theta, data)
+        found = margins.kkt(net, theta, data)
         residual = max(float(found.stationarity), float(found.complementarity))
-        certificate |= {"kkt_stationarity": float(found.stationarity), "kkt_complementarity": float(found.complementarity)}
+        certificate["kkt_stationarity"] = float(found.stationarity)
+        certificate["kkt_complementarity"] = float(found.complementarity)
         if residual <= KKT_ACCEPTED:
             certificate["status"] = Status.HOLDS
         else:
@@ -204,13 +209,17 @@ def judged(net: TwoLayer, theta, data: Dataset, method: str) -> tuple[Limit, str
 
 def _cone(late: Late):
     """min Σ ‖β_g‖ s.t. gain·y_i Σ_g β_gᵀ x_i^{(g)} >= 1, β_g off the held hyperplanes; None if it does not solve."""
-    import clarabel
+    from importlib import import_module
+
     from scipy import sparse
+
+    clarabel = import_module("clarabel")  # its extension module declares no types
 
     problem, groups = late.system.problem, late.system.groups
     r, n, G = problem.r, len(problem.y), len(groups)
     size = G * (r + 1)  # per group t, β
-    rows = [sparse.hstack([sparse.hstack([sparse.csc_matrix((n, 1)), sparse.csc_matrix(-head)]) for head in late.system.heads])]
+    padded = [sparse.hstack([sparse.csc_matrix((n, 1)), sparse.csc_matrix(-head)]) for head in late.system.heads]
+    rows = [sparse.hstack(padded)]
     bounds, cones = [-np.ones(n)], [clarabel.NonnegativeConeT(n)]
     for g, group in enumerate(groups):
         cone = sparse.lil_matrix((r + 1, size))

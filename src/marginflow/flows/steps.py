@@ -67,7 +67,7 @@ def data_order(seed, epoch, n: int, batch: int, replacement: bool = False):
     import jax
     import jax.numpy as jnp
 
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), ORDER_STREAM), epoch)
+    key = order_key(seed, epoch)
     length = -(-n // batch) * batch
     if replacement:
         return jax.random.randint(key, (length,), 0, n, dtype=jnp.int32)
@@ -77,6 +77,12 @@ def data_order(seed, epoch, n: int, batch: int, replacement: bool = False):
     return jnp.concatenate([rows, jnp.full((length - n,), n, jnp.int32)])
 
 
+def order_key(seed, epoch):
+    import jax
+
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), ORDER_STREAM), epoch)
+
+
 def _short_permutation(key, n: int):
     """A uniform permutation of 0..n-1, from one sort of one 32-bit operand.
 
@@ -84,20 +90,23 @@ def _short_permutation(key, n: int):
     order is uniform and not only nearly so. On CPU this takes a quarter of the time of `jax.random.permutation`.
     """
     import jax
+
+    def again(carry):
+        return carry[0] + 1, drawn_order(key, carry[0] + 1, n)
+
+    return jax.lax.while_loop(lambda carry: carry[1][1], again, (0, drawn_order(key, 0, n)))[1][0]
+
+
+def drawn_order(key, attempt, n: int):
+    """(rows, whether two of their random high parts were equal)."""
+    import jax
     import jax.numpy as jnp
 
     low = max(1, (n - 1).bit_length())
-
-    def drawn(attempt):
-        bits = jax.random.bits(jax.random.fold_in(key, attempt), (n,), jnp.uint32)
-        return jnp.sort(((bits >> low) << low) | jnp.arange(n, dtype=jnp.uint32))
-
-    def tied(carry):
-        high = carry[1] >> low
-        return jnp.any(high[1:] == high[:-1])
-
-    _, tagged = jax.lax.while_loop(tied, lambda carry: (carry[0] + 1, drawn(carry[0] + 1)), (0, drawn(0)))
-    return (tagged & jnp.uint32((1 << low) - 1)).astype(jnp.int32)
+    bits = jax.random.bits(jax.random.fold_in(key, attempt), (n,), jnp.uint32)
+    tagged = jnp.sort(((bits >> low) << low) | jnp.arange(n, dtype=jnp.uint32))
+    high = tagged >> low
+    return (tagged & jnp.uint32((1 << low) - 1)).astype(jnp.int32), jnp.any(high[1:] == high[:-1])
 
 
 def turned(theta: Mapping[str, Any], members: bool = True) -> dict[str, Any]:
@@ -306,7 +315,7 @@ def started(plan: Plan, theta: Mapping[str, Any], seeds, log_lr, gain, dtype) ->
         order=jnp.zeros((members, length), jnp.int32),
         gain=jnp.asarray(gain, dtype),
         log_lr=jnp.asarray(log_lr, jnp.float64),
-        log_time=jnp.full((members,), -jnp.inf),
+        log_time=jnp.full((members,), -jnp.inf, jnp.float64),  # typed: a weak type compiles the program twice
         halted=jnp.zeros((members,), jnp.int8),
         halted_at=jnp.zeros((members,), jnp.int64),
     )

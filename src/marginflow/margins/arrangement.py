@@ -40,7 +40,7 @@ INSIDE = (
     1e-7  # a coordinate this negative, beside the largest, still counts as inside: it costs the square of it
 )
 THIN = 1e-8  # generators closer to dependent than this have no coordinates worth asking
-FEW = 2  # times the rank: a cone that so few rows cross is cut along them, for in one cell the maximum is exact
+FEW = 2  # times the rank: a cone that so few rows cross is cut along them; in one cell the maximum is exact
 CHUNK = 4_000_000  # entries of one (cones, generators, rows) array
 
 

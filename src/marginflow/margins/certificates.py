@@ -1,7 +1,7 @@
 """Margins re-checked with proved rounding errors. NumPy and exact integers only: no solver is known here.
 
 Every function takes a claimed witness, trusts nothing about it, and returns a number that is a bound in exact
-arithmetic on the stored floating-point data (barring underflow).
+arithmetic on the stored floating-point data (for kernels, barring underflow).
 """
 
 import math
@@ -13,6 +13,7 @@ import numpy as np
 from marginflow._core.tolerances import EPS
 
 UNIT = EPS / 2
+SMALLEST = 2.0**-1074
 SPLITTER = 2.0**27 + 1
 EXACT_WORK = 64**4 * 60  # rows⁴ x bits of an exact kernel: 64 rows of ordinary doubles take about a second
 
@@ -46,7 +47,8 @@ def dot2(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Products are split without error, summed pairwise without error, and the N remainders e_k are added in plain
     arithmetic: |error| <= u|result| + γ_N Σ|e_k|, N = 2 columns + 2 (Ogita, Rump & Oishi 2005 for the idea; the
-    bound used here is the a-posteriori one just stated).
+    bound used here is the a-posteriori one just stated). Five products a column may underflow, by half the smallest
+    number each.
     """
     columns = A.shape[1]
     if columns == 0:
@@ -63,13 +65,15 @@ def dot2(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         s = np.concatenate([total, odd], axis=1)
     result = s[:, 0] + rest
     N = 2 * columns + 2
-    return result, 1.01 * (UNIT * np.abs(result) + N * UNIT / (1 - N * UNIT) * size)
+    return result, 1.01 * (UNIT * np.abs(result) + N * UNIT / (1 - N * UNIT) * size) + 8 * columns * SMALLEST
 
 
 def norm_bounds(w: np.ndarray) -> tuple[float, float]:
     """‖w‖ from below and above: squares carry one rounding each and fsum adds them exactly."""
-    norm = math.sqrt(math.fsum(np.square(w)))
-    return norm * (1 - 4 * UNIT), norm * (1 + 4 * UNIT)
+    top = float(np.abs(w).max(initial=0.0))
+    unit = 1.0 if 1e-100 < top < 1e100 or top == 0 else 2.0 ** min(max(-math.frexp(top)[1], -1000), 1000)
+    norm = math.sqrt(math.fsum(np.square(w * unit)))  # unit: no square that counts leaves float range
+    return norm * (1 - 4 * UNIT) / unit, norm * (1 + 4 * UNIT) / unit
 
 
 def least_product(
@@ -86,7 +90,7 @@ def least_product(
     gamma = (d + 4) * UNIT / (1 - (d + 4) * UNIT)
     # norms are themselves computed: relative error below γ_{d+2}, absorbed by the factor.
     reach = norms * norm_bounds(w)[1] * (1 + 2 * gamma)
-    error = gamma * reach
+    error = gamma * reach + 2 * d * SMALLEST
     values = rows.products(w) - row_error * reach
     ceiling = float(np.min(values + error))
     doubtful = np.flatnonzero(values - error <= ceiling)

@@ -13,6 +13,7 @@ from marginflow._core.tolerances import EPS
 from marginflow.margins.inner import InnerMax, degree, inner_max
 
 # φ((b,c),x) = bρ(cᵀx) with b² + ‖c‖² = 1 is largest at |b| = ‖c‖ = 1/√2, hence ½ for ReLU; φ = ±ρ(wᵀx)² needs none.
+UNDERFLOW = 2.0**-1060  # more than the products of one term lose together when they leave float range
 FACTOR = {False: 0.5, True: 1.0}
 
 
@@ -46,7 +47,7 @@ def measure_from_below(
     # |fl(cᵀx) - cᵀx| <= γ_d |c|ᵀ|x|, ρ does not increase it; the square at most triples it; then K terms are added.
     spread = np.abs(X) @ np.abs(directions).T
     per_term = d * EPS * (3 * spread * lengths[:, None] * norms if squared else spread)
-    error = 1.01 * (per_term @ masses + (K + 4) * EPS * terms.sum(axis=1))
+    error = 1.01 * (per_term @ masses + (K + 4) * EPS * terms.sum(axis=1)) + UNDERFLOW * (K * d + 1)
     low = float((margins - error).min())
     return max(FACTOR[squared] * low / total * (1 - 4 * EPS), 0.0) if low > 0 else 0.0
 

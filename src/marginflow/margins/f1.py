@@ -21,6 +21,7 @@ from marginflow.margins.base import Margin
 from marginflow.margins.certificates_f1 import FACTOR, game_bounds, measure_from_below, weights_from_above
 from marginflow.margins.f1_zero import opposed_rays, vanishing
 from marginflow.margins.inner import degree, row_space
+from marginflow.margins.rows import refuse_beyond_range
 
 SEARCH_GAP = (
     1e-2  # without a global inner maximum: stop when no start climbs above the margin by more than this
@@ -122,6 +123,7 @@ def f1(
     full = data.with_bias() if bias else data
     X, y = np.asarray(full.X, np.float64), full.y
     problem = _Problem.of(X, y, "srelu" if squared else "relu", bias, tolerance)
+    refuse_beyond_range(problem.scale, 2 if squared else 1, data.name)
     pair = opposed_rays(X, y)
     if pair is not None:
         return problem.contradiction(pair)
@@ -211,7 +213,7 @@ class _Problem:
 
     @classmethod
     def of(cls, X, y, activation, bias, tolerance) -> "_Problem":
-        scale = float(2.0 ** np.round(np.log2(np.abs(X).max())))
+        scale = float(2.0 ** np.clip(np.round(np.log2(np.abs(X).max())), -1000, 1000))
         rows, basis, _ = row_space(X / scale)
         return cls(X, y, np.ascontiguousarray(rows), basis, scale, activation, bias, tolerance)
 
@@ -288,7 +290,8 @@ class _Problem:
     def contradiction(self, pair: tuple[int, int]) -> F1Margin:
         """γ1 = 0 because two rows on one ray carry different labels: their weighted features cancel identically."""
         i, k = pair
-        norm = np.linalg.norm(self.X[[i, k]] / self.scale, axis=1) ** (2 if self.squared else 1)
+        both = self.X[[i, k]]
+        norm = np.linalg.norm(both / np.abs(both).max(), axis=1) ** (2 if self.squared else 1)
         weights = np.zeros(len(self.y))
         weights[[i, k]] = norm[::-1] / norm.sum()
         what = "are equal" if np.array_equal(self.X[i], self.X[k]) else "lie on one ray from the origin"
@@ -325,11 +328,11 @@ def _two_cones(data: Dataset, bias: bool, problem: _Problem) -> F1Margin | None:
     """
     from marginflow.margins.linear import negative, positive
 
-    with_bias = data.X if not bias else problem.X
-    if not all(_agree(with_bias[rows]) for rows in (data.positive, data.negative)):
+    if not all(_agree(problem.X[rows]) for rows in (data.positive, data.negative)):
         return None
     each = positive(data, bias=bias), negative(data, bias=bias)
-    witnesses = [(one.vector, one.dual) for one in each if one.vector is not None and one.dual is not None]
+    solved = [(one.vector, one.dual) for one in each if one.vector is not None and one.dual is not None]
+    witnesses = [(vector * problem.scale, dual) for vector, dual in solved]
     if len(witnesses) < 2:
         return None
     vectors, duals = map(np.stack, zip(*witnesses, strict=True))
@@ -357,5 +360,6 @@ def _two_cones(data: Dataset, bias: bool, problem: _Problem) -> F1Margin | None:
 
 def _agree(X: np.ndarray) -> bool:
     """A cheap necessary sign that one cone holds the class: all rows within 90° of their mean direction."""
-    mean = (X / np.linalg.norm(X, axis=1, keepdims=True)).sum(axis=0)
-    return bool((X @ mean > 0).all())
+    unit = X / np.abs(X).max(axis=1, keepdims=True)
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    return bool((unit @ unit.sum(axis=0) > 0).all())

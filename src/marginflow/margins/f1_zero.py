@@ -38,15 +38,17 @@ def vanishing(X: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     if not len(rows):
         return None
     named, first = np.unique(line, return_index=True)
-    reference = X[first[line[rows]]] / np.exp2(np.round(np.log2(np.abs(X).max())))  # exact
+    reference = X[first[line[rows]]]  # each line's by its own power of two: exact, and no square leaves float range
+    reference = np.ldexp(reference, -np.frexp(np.abs(reference).max(axis=1, keepdims=True))[1])
     which = (line[rows][:, None] == named[mixed][None, :]).astype(float)
     lifted = np.hstack([side[rows, None] * side[first[line[rows]], None] * reference, which])
     margin = hard_margin(SignedRows(lifted, np.arange(len(rows)), y[rows], False), "linear", len(rows))
     if margin.separable is not False or margin.dual is None:
         return None
-    length = np.linalg.norm(X[rows], axis=1) / np.linalg.norm(X[first[line[rows]]], axis=1)
+    at = np.abs(reference).argmax(axis=1)[:, None]
+    length = np.abs(np.take_along_axis(X[rows], at, 1) / np.take_along_axis(reference, at, 1))[:, 0]
     weights = np.zeros(len(y))
-    weights[rows] = margin.dual / length
+    weights[rows] = margin.dual / (length / length.min())
     return weights / weights.sum()
 
 

@@ -16,7 +16,7 @@ from marginflow.margins import certificates
 from marginflow.margins.base import Margin
 from marginflow.margins.kernels import kernel
 from marginflow.margins.linear import hard_margin, working_set
-from marginflow.margins.rows import SignedRows, power_of_two, signed_rows
+from marginflow.margins.rows import SignedRows, power_of_two, refuse_beyond_range, signed_rows
 from marginflow.nets.activations import activation as named_activation
 
 LARGEST = 20_000  # rows of a kernel matrix: 3.2 GB
@@ -30,6 +30,7 @@ def f2(data: Dataset, bias: bool = False, activation="relu") -> Margin:
             f"{data.name}: {data.n} rows; the kernel problem holds an n x n matrix, at most {LARGEST}"
         )
     rows = signed_rows(data, "linear", bias)
+    refuse_beyond_range(1.0 / rows.scale, sigma.degree or 1, data.name)
     X = rows.take(np.arange(data.n)) * (np.asarray(data.y) / rows.scale)[:, None]
     facts = {"activation": sigma.name}
     zero = _contradiction(rows, X, data, sigma.degree)

@@ -12,6 +12,8 @@ import numpy as np
 from marginflow._core.status import Outcome
 from marginflow._core.tolerances import EPS
 
+SHOWS = 1e-11  # relative errors of a row's margin above this one would show in a certified interval
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hull:
@@ -43,6 +45,7 @@ def least_norm(Z: np.ndarray) -> Hull:
     steps += polish
     if v is None:
         return Hull(None, None, mu / norms, outcome, status, steps)
+    v = _lifted(unit, b, v, mu)
     w = v if basis is None else basis @ v
     return Hull(w / smallest, mu / (smallest * norms), None, outcome, status, steps)
 
@@ -138,6 +141,20 @@ def _active_set(unit, b, mu):
             return v, current, Outcome.CONVERGED, step + 1
         active = np.append(active, worst)
     return best[1], best[2], Outcome.MAX_STEPS, limit
+
+
+def _lifted(unit, b, v, mu) -> np.ndarray:
+    """v moved to the feasible side of the rows whose b drowns in the rounding of their product with v.
+
+    Such rows are far longer than the shortest: b plus that rounding costs ‖v‖ nothing that shows, while b minus it
+    would be a large part of their margin. Where no row is so long, v is returned as it is.
+    """
+    rounding = 8 * EPS * np.linalg.norm(v)
+    drowned = rounding > SHOWS * b
+    if not drowned.any():
+        return v
+    above, _, outcome, _ = _active_set(unit, np.where(drowned, b + rounding, b), mu)
+    return above if above is not None and outcome is Outcome.CONVERGED else v
 
 
 def _advance(active, current, direction, longest=np.inf):

@@ -20,7 +20,7 @@ def values(C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False
 def climb(
     C: np.ndarray, X: np.ndarray, beta: np.ndarray, squared: bool = False, steps: int = 30, gain: float = GAIN
 ) -> np.ndarray:
-    """Directions (rows, unit) at least as good as the starts C. ReLU: a start rests once a step gains less than `gain`."""
+    """Directions (rows, unit) at least as good as the starts C. ReLU: a start rests once a step gains below `gain`."""
     live = beta != 0
     X, beta = X[live], beta[live]
     C = C / np.linalg.norm(C, axis=1, keepdims=True)

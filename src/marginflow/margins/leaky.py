@@ -19,7 +19,7 @@ from marginflow.data.dataset import Dataset
 from marginflow.margins import certificates, span
 from marginflow.margins.base import Margin
 from marginflow.margins.linear import linear, working_set
-from marginflow.margins.rows import SignedRows
+from marginflow.margins.rows import SignedRows, refuse_beyond_range
 
 # p_i and q_i are a square root, a quotient and a product away from the integers m1, m2 and γ: four roundings, and
 # one more when they multiply x_i.
@@ -134,7 +134,8 @@ def leaky(data: Dataset, leak: float, positive_neurons: int, negative_neurons: i
         raise InputError(f"leak {leak}; the problem needs a slope 0 < leak < 1")
     if m1 < 1 or m2 < 1:
         raise InputError(f"{m1} positive and {m2} negative neurons; give at least one of each sign")
-    scale = 2.0 ** -np.round(np.log2(np.sqrt(np.mean([np.max(np.abs(b)) ** 2 for b in data.blocks()]))))
+    scale = float(2.0 ** -np.clip(np.round(np.log2(max(np.max(np.abs(b)) for b in data.blocks()))), -1000, 1000))
+    refuse_beyond_range(1.0 / scale, 2, data.name)
     base = SignedRows(data.X, np.arange(data.n), np.ones(data.n), False, scale)
     on = data.y > 0
     a, b = np.sqrt(m1 / (m1 + m2)), np.sqrt(m2 / (m1 + m2))

@@ -14,9 +14,10 @@ from marginflow._core.tolerances import EPS, MARGIN_GAP, SUPPORT
 from marginflow.data.dataset import Dataset
 from marginflow.margins import certificates, hull, span
 from marginflow.margins.base import Margin
-from marginflow.margins.rows import SignedRows, signed_rows
+from marginflow.margins.rows import SignedRows, refuse_beyond_range, signed_rows
 
 WIDE = 2  # with more than this many columns per row, work in the span of the rows
+RANGE = 1e140  # ratio of row norms whose squares still fit into double precision beside 1
 LONGEST = 60  # passes over the data; each strictly raises ‖w‖ of the working set, and ten is already unusual
 
 
@@ -50,8 +51,12 @@ class Answer:
 def hard_margin(rows: SignedRows, kind: str, n: int) -> Margin:
     """max_w min_i z_iᵀw/‖w‖ over any signed rows, which are rows `index` of n examples."""
     norms = rows.norms()
-    if not norms.all():
-        row = int(np.argmin(norms))
+    row = int(np.argmin(norms))
+    if norms.max() > RANGE * norms[row] or norms[row] < 1 / RANGE:
+        given = dataclasses.replace(rows, scale=1.0)  # a short row is 0 once a long one is brought near 1
+        lengths = given.norms()
+        if lengths.min() > 0:
+            return _out_of_range(given, kind, n, lengths)
         return _zero_margin(rows, kind, n, {row: 1.0}, f"row {rows.index[row]} is zero")
     answer = _in_span(rows) if WIDE * rows.n < rows.d else working_set(rows, norms)
     if answer.w is not None:
@@ -64,6 +69,7 @@ def hard_margin(rows: SignedRows, kind: str, n: int) -> Margin:
 
 def _separable(rows: SignedRows, kind: str, n: int, w, answer: Answer, lower: float, upper: float) -> Margin:
     values = rows.products(w)
+    refuse_beyond_range(upper / rows.scale, 1, f"{kind} margin")
     gap = (upper - lower) / upper
     certified = gap <= MARGIN_GAP
     value = float(min(max(1.0 / np.linalg.norm(w), lower), upper))
@@ -89,6 +95,21 @@ def _separable(rows: SignedRows, kind: str, n: int, w, answer: Answer, lower: fl
         True,
         rows.bias,
         steps=answer.steps,
+    )
+
+
+def _out_of_range(rows: SignedRows, kind: str, n: int, norms: np.ndarray) -> Margin:
+    """The margin lies between 0 and the shortest row; no more can be said."""
+    low = int(norms.argmin())
+    alpha = np.zeros(rows.n)
+    alpha[low] = 1.0
+    message = (
+        f"row {rows.index[low]} has length {norms[low]:.1e} beside others of {norms.max():.0e}: double precision "
+        "cannot hold both; bring the rows to comparable size"
+    )
+    on, upper = rows.index[[low]], certificates.norm_bounds(rows.take([low])[0])[1]
+    return Margin(
+        kind, 0.0, 0.0, upper, False, None, on, _spread(n, rows, alpha), Outcome.STALLED, message, None, rows.bias
     )
 
 
@@ -214,7 +235,7 @@ def working_set(rows: Summable, norms: np.ndarray) -> Answer:
         alpha[work] = found.multipliers / found.multipliers.sum()
         answer = Answer(found.w, alpha, None, found.outcome, found.message, steps)
         values = rows.products(found.w)
-        allowed = 1.0 - 1e-13 - 4 * EPS * norms * np.linalg.norm(found.w)
+        allowed = 1.0 - 1e-13 - np.minimum(4 * EPS * norms * np.linalg.norm(found.w), hull.SHOWS)
         short = np.flatnonzero(values < allowed)
         short = np.setdiff1d(short, work, assume_unique=True)
         if not len(short):

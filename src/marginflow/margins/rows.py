@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from marginflow._core.errors import InputError
 from marginflow.data.dataset import BLOCK_BYTES, Dataset
+
+LARGEST = 999  # log2 of margins, up or down, at which the vectors of size 1/margin still have all their digits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,7 +93,7 @@ class SignedRows:
 
     def weighted_sum(self, weight: np.ndarray) -> np.ndarray:
         """Σ weight_i z_i, one pass over X."""
-        weight = weight * self.sign
+        weight = weight * (self.sign * self.scale)
         total = np.zeros(self.d)
         for at, run, chosen in self.blocks():
             full = np.zeros(len(run))
@@ -98,7 +101,7 @@ class SignedRows:
             total[: self.X.shape[1]] += full @ run
         if self.bias:
             total[-1] = weight.sum()
-        return total * self.scale
+        return total
 
 
 def signed_rows(data: Dataset, kind: str, bias: bool) -> SignedRows:
@@ -108,7 +111,21 @@ def signed_rows(data: Dataset, kind: str, bias: bool) -> SignedRows:
     else:
         index = data.positive if kind == "positive" else data.negative
         sign = np.ones(len(index))
-    return SignedRows(data.X, index, sign, bias, power_of_two(data.X))
+    scale = power_of_two(data.X)
+    if bias and scale > 1.0:
+        scale = 1.0  # the column of ones is the largest
+    refuse_beyond_range(1.0 / scale, 1, data.name)
+    return SignedRows(data.X, index, sign, bias, scale)
+
+
+def refuse_beyond_range(size: float, power: int, name: str) -> None:
+    """A margin of the order of size^power must be a float, and the vector that attains it too."""
+    if size > 0 and abs(power * np.log2(size)) > LARGEST:
+        raise InputError(
+            f"{name}: a margin near 1e{power * np.log10(size):+.0f}, or the vector that attains it, is beyond float "
+            "range; multiply the data by a power of ten that brings their largest entry near 1, which changes "
+            "nothing else"
+        )
 
 
 def power_of_two(X: np.ndarray) -> float:

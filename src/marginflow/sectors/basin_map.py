@@ -17,7 +17,8 @@ from marginflow.sectors.local import Kind, local_kind
 
 # x_kᵀv is 0 below this times ‖x_k‖ times the size of the fields: a call's worth of roundings (see selection).
 ZERO = 1e-12
-LANE_BYTES = 192 * 2**20
+# Bytes and number of lanes advanced together: in cache on a CPU, enough to hide the start of each kernel on a GPU.
+ROOM = {"cpu": (192 * 2**20, 8192), "gpu": (6 * 2**30, 2**18)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def basins(
     """Fates of tiny neurons that start in `directions` (m, d), with output weights of the given sign.
 
     sign: 1 (the default), -1, or one per direction. lanes: neurons advanced together (default: what fits in
-    192 MB). Rows that rounding leaves open are decided by the reference path, or stay `undecided`.
+    192 MB, on a GPU 6 GB). Rows that rounding leaves open are decided by the reference path, or stay `undecided`.
     """
     W = np.atleast_2d(patterns.directions(data, directions))
     s = np.asarray(1 if sign is None else sign)
@@ -108,6 +109,7 @@ def _run(
     X: np.ndarray, p: np.ndarray, W: np.ndarray, lanes: int | None, cap: int, meter
 ) -> dict[str, np.ndarray]:
     """Stream the directions through a fixed number of lanes; finished lanes are refilled at every call."""
+    import jax
     import jax.numpy as jnp
 
     from marginflow.sectors import batch
@@ -120,7 +122,8 @@ def _run(
     norms = np.linalg.norm(Y, axis=1)
     slots = max(1, min(rank, int((p < 0).sum())))
     per_lane = 8 * (6 * slots * slots + 6 * rank + 8 * len(Y))
-    B = lanes or int(np.clip(LANE_BYTES // per_lane, 64, 8192))
+    room, most = ROOM["cpu" if jax.default_backend() == "cpu" else "gpu"]
+    B = lanes or int(np.clip(room // per_lane, 64, most))
     B = min(B, 1 << max(6, (len(W) - 1).bit_length()))
     mix = np.random.default_rng(0).integers(1, 2**62, len(Y)) | 1
     problem = batch.Problem(
