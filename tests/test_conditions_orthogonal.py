@@ -1,5 +1,7 @@
 """Orthogonal separability: against the definition in fractions, on zeros, rounding, planted pairs and scale."""
 
+import functools
+
 import numpy as np
 import pytest
 from cases import having
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 import marginflow as mf
 from marginflow._core import exact
-from marginflow.conditions import certificates, cones
+from marginflow.conditions import certificates, cones, device_scan
 from marginflow.conditions import orthogonal_separability as module
 from marginflow.conditions.orthogonal_separability import orthogonal_separability, rounding_level
 from marginflow.conditions.unit_rows import Cosines, cosine_error, unit_rows
@@ -52,7 +54,7 @@ def test_known_cases(case):
     assert certificates.recheck(case.data, condition)
 
 
-@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("pruned", [False, True, "device"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("tolerance", [0.0, 1e-3, 0.3])
 def test_agrees_with_the_definition(pruned, dtype, tolerance, monkeypatch):
@@ -60,6 +62,9 @@ def test_agrees_with_the_definition(pruned, dtype, tolerance, monkeypatch):
         monkeypatch.setattr(module, "ALL_PAIRS", 0)
         monkeypatch.setattr(module, "LOOKED_AT", 1)
         monkeypatch.setattr(cones, "WORTH", 0)
+    if pruned == "device":
+        monkeypatch.setattr(device_scan, "worth_it", lambda pairs: pairs > 0)
+        monkeypatch.setattr(device_scan, "tiles", functools.partial(device_scan.tiles, tile=4))
     answers = set()
     for seed in range(40):
         data = random_data(seed, dtype)

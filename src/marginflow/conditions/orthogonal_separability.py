@@ -15,6 +15,7 @@ from marginflow._core import exact
 from marginflow._core.errors import InputError
 from marginflow._core.progress import progress
 from marginflow._core.status import Status
+from marginflow.conditions import device_scan
 from marginflow.conditions.base import Condition, timed
 from marginflow.conditions.cones import Corner, corners
 from marginflow.conditions.unit_rows import Cosines, norms
@@ -108,12 +109,29 @@ def _scan(data: Dataset, tolerance: float, all_violations: bool) -> _Scan:
     scan.every_pair = data.n <= ALL_PAIRS
     with progress(total, "pairs of rows") as meter:
         for task in tasks:
-            for I, J, P, k, s in cosines.blocks(task.left, task.right, task.limit, least=LOOKED_AT):
+            for I, J, P, k, s in _open_blocks(data, scan, cosines, task, tolerance, meter):
                 scan.examined += P.size
                 meter.advance(P.size)
                 if _look(data, scan, task, I, J, P, k, s, tolerance, cosines.error) and not all_violations:
                     return scan
     return scan
+
+
+def _open_blocks(data: Dataset, scan: _Scan, cosines: Cosines, task: Corner, tolerance: float, meter):
+    """Blocks of cosines to look at: all of the corner, or what a GPU leaves open of it."""
+    if not device_scan.worth_it(task.pairs):
+        yield from cosines.blocks(task.left, task.right, task.limit, least=LOOKED_AT)
+        return
+    extreme, threshold = (scan.same, tolerance) if task.kind == "same" else (scan.cross, -tolerance)
+    for tile in device_scan.tiles(data.X, task.left, task.right, task.limit, extreme.sign):
+        i, j = int(task.left.rows[tile.at[0]]), int(task.right.rows[tile.at[1]])
+        if tile.smallest > threshold + cosines.error:
+            scan.examined += (size := (tile.l - tile.k) * (tile.t - tile.s))
+            meter.advance(size)
+            if tile.smallest < extreme.value and i != j:
+                extreme.value, extreme.rows = tile.smallest, (i, j)
+        else:
+            yield from cosines.rectangle(task.left, task.right, (tile.k, tile.l), (tile.s, tile.t))
 
 
 def _look(data: Dataset, scan: _Scan, task: Corner, I, J, P, k: int, s: int, tolerance: float, error: float) -> bool:

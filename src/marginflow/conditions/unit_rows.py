@@ -91,12 +91,23 @@ class Cosines:
         b = a if same else self._units(right, int(reach[0]))
         for k in range(0, stop_left, BLOCK):
             l = min(stop_left, k + BLOCK)
-            A = a(k, l)
-            for s in range(k if same else 0, int(reach[k]), PARTNERS):
-                t = min(int(reach[k]), s + PARTNERS)
-                P = self._buffer[: (l - k) * (t - s)].reshape(l - k, t - s)
-                np.matmul(A, b(s, t).T, out=P)
-                yield left.rows[k:l], right.rows[s:t], P, k, s
+            yield from self._row(left, right, (k, l), a(k, l), b, k if same else 0, int(reach[k]))
+
+    def rectangle(self, left: Side, right: Side, of_left: tuple[int, int], of_right: tuple[int, int]):
+        """The same for every pair of left.rows[k:l] and right.rows[s:t]."""
+        units = lambda s, t: unit_rows(self.X[right.rows[s:t]], self.dtype)  # noqa: E731
+        for k in range(*of_left, BLOCK):
+            l = min(of_left[1], k + BLOCK)
+            A = unit_rows(self.X[left.rows[k:l]], self.dtype)
+            yield from self._row(left, right, (k, l), A, units, *of_right)
+
+    def _row(self, left: Side, right: Side, at: tuple[int, int], A, b, first: int, last: int) -> Iterator[Block]:
+        k, l = at
+        for s in range(first, last, PARTNERS):
+            t = min(last, s + PARTNERS)
+            P = self._buffer[: (l - k) * (t - s)].reshape(l - k, t - s)
+            np.matmul(A, b(s, t).T, out=P)
+            yield left.rows[k:l], right.rows[s:t], P, k, s
 
 
 def partners(left: Side, right: Side, limit: float) -> np.ndarray:

@@ -195,7 +195,8 @@ def _kernel(plan: Plan, d: int, rows_ref, order_ref, span_ref, rate_ref, W_in, a
     # A plain number is an int64 to the loops, which Triton does not take beside an int32.
     at = lambda k: jnp.int32(k)  # noqa: E731
     net, batch = plan.net, _batch(plan)
-    assert isinstance(net, TwoLayer) and net.activation.leak is not None
+    assert isinstance(net, TwoLayer)
+    assert net.activation.leak is not None
     leak = net.activation.leak
     groups = -(-batch // EXAMPLES)
 
