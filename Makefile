@@ -10,12 +10,12 @@ JOBS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-all lint types docs build bench bench-gpu clean
+.PHONY: help env demo test test-slow test-all lint types docs build bench bench-gpu clean
 
 help:
 	@echo "make demo       the whole chain on a small data set, in under a minute"
 	@echo "make test       the test suite"
-	@echo "make test-all   the slow tests too"
+	@echo "make test-all   the slow tests too; test-slow: those alone"
 	@echo "make lint       ruff, pyright, import-linter"
 	@echo "make docs       the documentation site, strictly"
 	@echo "make build      wheel and sdist"
@@ -36,8 +36,10 @@ demo: $(READY)
 test: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS)
 
-test-all: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow"
+test-slow: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow
+
+test-all: test test-slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

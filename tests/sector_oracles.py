@@ -39,15 +39,16 @@ def grid_maxima_2d(X, p, m=200_000):
     return U[top]
 
 
-def climbs(X, p, starts=1500, steps=4000, seed=0):
-    """Where diminishing subgradient steps on the sphere end, from random directions: attracting critical points.
+def climbs(X, p, starts=1500, steps=4000, seed=0, from_=None):
+    """Where diminishing subgradient steps on the sphere end, from random directions or from given ones: attracting
+    critical points.
 
     Steps of order 1/k average the fields on both sides of a ridge, so ridges askew to any grid show no false
     peaks; what is left of the error is of order 1/steps. Directions that are off on all data are dropped.
     """
     rng = np.random.default_rng(seed)
-    U = rng.standard_normal((starts, X.shape[1]))
-    U /= np.linalg.norm(U, axis=1, keepdims=True)
+    U = rng.standard_normal((starts, X.shape[1])) if from_ is None else from_
+    U = U / np.linalg.norm(U, axis=1, keepdims=True)
     scale = np.abs(p) @ np.linalg.norm(X, axis=1)
     for k in range(steps):
         U = U + 0.5 / (scale * (1 + k / 200)) * ((U @ X.T > 0) * p) @ X

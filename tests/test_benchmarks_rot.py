@@ -40,7 +40,7 @@ def test_separability_agrees_with_the_scan():
 def test_the_scan_sees_a_planted_violation():
     broken, _ = orthogonal_separability.planted(orthogonal_separability.orthants(1200, 10))
     pairs = orthogonal_separability.blocks(broken)
-    assert not orthogonal_separability.scan(broken, pairs)
+    assert not orthogonal_separability.scan(orthogonal_separability.parts(broken), pairs)
     assert orthogonal_separability.orthogonal_separability(broken).status.value == "fails"
 
 

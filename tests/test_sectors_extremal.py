@@ -54,6 +54,9 @@ def check_in_space(seed: int, starts: int) -> tuple[int, int]:
         ends = climbs(data.X, p, starts=starts, seed=seed)
         if len(ends):
             assert len(found), "climbs end somewhere, yet nothing was found"
+            far = distances(ends, found).min(axis=1) >= 0.02
+            if far.any():  # a weak field along a ridge: some are still on their way, and go on from there
+                ends[far] = climbs(data.X, p, steps=60_000, from_=ends[far])
             assert distances(ends, found).min(axis=1).max() < 0.02, (
                 "a climb ends where no direction was found"
             )

@@ -1,6 +1,7 @@
 """The basin map: initial direction -> fate, for a million directions at once (theory §3.1)."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
     code, limit = raw["code"], raw["limit"]
     fate = np.full(len(code), Fate.UNDECIDED.value, dtype="U9")
     fate[code == batch.DEAD], fate[code == batch.RESTING] = Fate.DEAD.value, Fate.OTHER.value
-    limits: list[Extremal] = []
+    ends = _Ends(X.shape[1])
     end = np.full(len(code), -1, np.int32)
     arrived = np.isin(code, (batch.RAY, batch.PINNED))
     for sign in (1, -1):
@@ -216,7 +217,7 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
         _, first, index = np.unique(raw["fingerprint"][mine], return_index=True, return_inverse=True)
         number, names = np.zeros(len(first), np.int32), []
         for j, row in enumerate(mine[first]):
-            number[j], name = _place(limits, X, p, kappa, limit[row], sign, code[row] == batch.PINNED)
+            number[j], name = _place(ends, X, p, kappa, limit[row], sign, code[row] == batch.PINNED)
             names.append(name)
         end[mine] = number[index]
         fate[mine] = np.array(names)[index]
@@ -230,14 +231,13 @@ def _judged(data: Dataset, X, kappa, W, s, raw, loss, weights, max_events) -> Ba
         log_growth[row], slid[row] = q.arcs[-1].log_norm, max(int((arc.pattern == 0).sum()) for arc in q.arcs)
         end[row] = -1
         if q.fate in (Fate.POSITIVE, Fate.NEGATIVE, Fate.VANISHING):
-            end[row] = _place(
-                limits, X, s[row] * kappa, kappa, q.limit, int(s[row]), q.fate is Fate.VANISHING
-            )[0]
-    return Basins(s, fate, limit, end, events, time, log_growth, slid, tuple(limits), len(retried))
+            vanishing = q.fate is Fate.VANISHING
+            end[row] = _place(ends, X, s[row] * kappa, kappa, q.limit, int(s[row]), vanishing)[0]
+    return Basins(s, fate, limit, end, events, time, log_growth, slid, tuple(ends.limits), len(retried))
 
 
-def _place(limits: list[Extremal], X, p, kappa, u, sign: int, vanishing: bool) -> tuple[int, str]:
-    """(index of the end direction u among the limits, added if new; its fate)."""
+def _place(ends: "_Ends", X, p, kappa, u, sign: int, vanishing: bool) -> tuple[int, str]:
+    """(index of the end direction u, added if new; its fate)."""
     kind = local_kind(X[p != 0], p[p != 0], u)
     if kind is not Kind.STRICT and vanishing:
         # Pinned within a span that is not the whole space: the direction gains by leaving it, the neuron cannot.
@@ -248,10 +248,28 @@ def _place(limits: list[Extremal], X, p, kappa, u, sign: int, vanishing: bool) -
     name = (Fate.POSITIVE if sign > 0 else Fate.NEGATIVE) if grows else Fate.VANISHING
     if grows == vanishing:
         return -1, Fate.UNDECIDED.value
-    for k, known in enumerate(limits):
-        if np.linalg.norm(known.direction - u) <= SAME_DIRECTION and np.sign(known.G) == np.sign(
-            kappa @ np.maximum(X @ u, 0)
-        ):
-            return k, name.value
-    limits.append(record(X, p, kappa, u))
-    return len(limits) - 1, name.value
+    return ends.place(record(X, p, kappa, u)), name.value
+
+
+class _Ends:
+    """End directions found so far. A projection moves no farther than its vector, so equal ones share a bucket or lie
+    in neighbouring ones: there may be thousands."""
+
+    def __init__(self, d: int):
+        along = np.random.default_rng(0).standard_normal(d)
+        self.limits: list[Extremal] = []
+        self._along = along / np.linalg.norm(along)
+        self._buckets: dict[int, list[int]] = {}
+
+    def place(self, found: Extremal) -> int:
+        """Its index, added if it is new."""
+        bucket = math.floor(float(found.direction @ self._along) / SAME_DIRECTION)
+        for near in (bucket - 1, bucket, bucket + 1):
+            for k in self._buckets.get(near, ()):
+                known = self.limits[k]
+                same = np.linalg.norm(known.direction - found.direction) <= SAME_DIRECTION
+                if same and np.sign(known.G) == np.sign(found.G):
+                    return k
+        self.limits.append(found)
+        self._buckets.setdefault(bucket, []).append(len(self.limits) - 1)
+        return len(self.limits) - 1

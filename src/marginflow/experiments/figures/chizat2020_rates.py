@@ -26,7 +26,7 @@ class Rates(Experiment):
     seeds: int = 3
 
     def quick(self) -> "Rates":
-        return dataclasses.replace(self, n=24, d=4, width=100, steps=50_000, seeds=2)
+        return dataclasses.replace(self, n=24, d=4, width=100, steps=300_000, seeds=2)
 
     def measure(self) -> Any:
         import xarray

@@ -101,7 +101,8 @@ class AgainstExamples(Experiment):
     seeds: int = 3
 
     def quick(self) -> "AgainstExamples":
-        return dataclasses.replace(self, examples=(32, 256), width=100, steps=4000, seeds=2)
+        # Narrower nets, or fewer steps, are not near the optimum: both layers then lose to the output layer.
+        return dataclasses.replace(self, examples=(self.examples[0], self.examples[-1]), seeds=3)
 
     def measure(self) -> Any:
         sizes = [(n, self.d) for n in self.examples]
