@@ -139,7 +139,7 @@ def rows(run: Run) -> Iterator[Entry]:
     epochs = run.choose(500, 2)
     counts = run.choose([1, 10, 100, 10_000], [8])
     most = run.choose(
-        2000 if run.gpu else 120, 8
+        10_000 if run.gpu else 120, 8
     )  # members that are really trained; more are the same batches again
     table: dict[int, list[Row]] = {count: [] for count in counts}
     for count in counts:
