@@ -191,7 +191,7 @@ def test_one_direction_and_a_weight_of_zero():
 
 def test_the_command(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["basins", "phuong2021:n=20,d=3,seed=0", "--directions", "200", "--json"])
+        main(["basins", "phuong2021:n=20,d=3,seed=0", "--directions", "200", "--json", "--strict"])
     assert stop.value.code == 0
     out = json.loads(capsys.readouterr().out)
     assert out["directions"] == 200

@@ -242,3 +242,10 @@ def test_the_command(capsys):
     assert set(out["positive"][0]) >= {"direction", "sector", "G"}
     assert len(out["positive"][0]["sector"]) == 30
     assert out["negative"][0]["G"] < 0 < out["positive"][0]["G"]
+
+
+def test_strict_wants_every_direction(capsys):
+    for family, code in (("phuong2021:n=30,d=3,seed=1", 0), ("chizat2020:n=40,d=6,k=3,seed=0", 1)):
+        with pytest.raises(SystemExit) as stop:
+            main(["extremal", family, "--starts", "4", "--json", "--strict"])
+        assert stop.value.code == code == int(not json.loads(capsys.readouterr().out)["complete"])

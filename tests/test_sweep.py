@@ -389,6 +389,14 @@ def test_the_command_line_keeps_the_contract(small, tmp_path, capsys):
     assert (tmp_path / "out" / "results.nc").read_bytes() == Path(small.store).read_bytes()
 
 
+def test_strict_wants_every_cell_done(tmp_path):
+    spec = tmp_path / "spec.toml"
+    spec.write_text(f'data = "{DATA}"\nmethod = "gd"\nepochs = 30\n[grid]\nlr = [0.1, 1e30]\nwidth = [3]\n')
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", str(spec), "--out", str(tmp_path / "out"), "--strict", "--json"])
+    assert stop.value.code == 1
+
+
 def test_workers_and_a_cluster_exclude_each_other(tmp_path):
     with pytest.raises(mf.InputError, match="give one of them"):
         sweeps.sweep(SMALL, tmp_path, cluster="tcp://localhost:1", workers=2)

@@ -98,6 +98,51 @@ def test_seeds_are_the_runs_alone(capsys):
     assert spread["min"] <= spread["median"] == many["log_loss"] <= spread["max"]
 
 
+def test_flows_of_several_seeds_are_the_flows_alone_and_are_not_repeated(capsys, tmp_path):
+    options = ("--until", "limit", "--width", "6", "--scale", "1e-3", "--seed", "4")
+    many = answer(capsys, *options, "--seeds", "3", "--out", str(tmp_path))
+    assert many.keys() >= KEYS
+    assert many["seeds"]["seed"] == [4, 5, 6]
+    one = answer(capsys, *options[:-1], "5")
+    assert many["seeds"]["normalised_margin"][1] == one["normalised_margin"]
+    assert many["log_time"] == many["seeds"]["log_time"][1] == one["log_time"] == "inf"
+    assert sum(many["neurons"].values()) == 6
+    kept = mf.load(tmp_path / "seed-5")
+    assert mf.verify(kept)["phuong2021.theorem1"].claims
+    before = (tmp_path / "seed-6" / "run.json").stat().st_mtime_ns
+    assert answer(capsys, *options, "--seeds", "3", "--out", str(tmp_path)) == many
+    assert (tmp_path / "seed-6" / "run.json").stat().st_mtime_ns == before
+    code, _, err = run(capsys, *options, "--seeds", "3", "--rtol", "1e-6", "--out", str(tmp_path))
+    assert code == 2
+    assert "seed-4 holds another run" in err
+
+
+def test_a_flow_stopped_by_ctrl_c_is_kept_where_it_was(capsys, tmp_path, monkeypatch):
+    from marginflow.flows import coupled
+
+    step, taken = coupled.step, []
+
+    def interrupting(*arguments):
+        taken.append(1)
+        if len(taken) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(*arguments)
+
+    monkeypatch.setattr(coupled, "step", interrupting)
+    code, _, err = run(capsys, "--width", "6", "--out", str(tmp_path / "r"))
+    assert code == 130
+    assert "interrupted at log t" in err
+    assert mf.load(tmp_path / "r").outcome == "interrupted"
+
+
+def test_strict_asks_for_what_was_asked(capsys):
+    reached = ("--method", "gd", "--epochs", "20", "--width", "4")
+    assert run(capsys, *reached, "--strict")[0] == 0
+    assert run(capsys, *reached, "--until", "loss=1e-9", "--strict")[0] == 1
+    assert run(capsys, *reached, "--until", "loss=1e-9", "--seeds", "2", "--strict")[0] == 1
+    assert run(capsys, "--until", "log-time=3", "--seeds", "2", "--width", "4", "--strict")[0] == 0
+
+
 def test_divergence_is_said_with_its_step(capsys):
     found = answer(
         capsys, "--method", "gd", "--lr", "1e9", "--epochs", "100", "--init", "gaussian", "--scale", "0.3"
@@ -122,7 +167,7 @@ def test_divergence_is_said_with_its_step(capsys):
         (("--method", "gd", "--until", "limit"), "belong to method flow"),
         (("--method", "gd", "--rtol", "1e-6"), "--rtol"),
         (("--method", "gd", "--seeds", "0"), "--seeds 0"),
-        (("--seeds", "3"), "--seeds with --method flow"),
+        (("--seeds", "0"), "--seeds 0"),
     ],
 )
 def test_refusals_are_one_line(capsys, options, says):

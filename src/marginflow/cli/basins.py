@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from marginflow._core.errors import InputError
-from marginflow.cli.common import Data, Json, Label, Seed
+from marginflow.cli.common import Data, Json, Label, Seed, Strict
 
 SIGNS = {"positive": 1, "negative": -1}
 
@@ -19,8 +19,12 @@ def basins(
     sign: Annotated[
         str, typer.Option(help="Output weight of the neurons: positive, negative or both, half each.")
     ] = "both",
+    strict: Strict = False,
 ) -> None:
-    """Where tiny neurons with random directions end on DATA: extremal directions, dead or vanishing."""
+    """Where tiny neurons with random directions end on DATA: extremal directions, dead or vanishing.
+
+    With --strict: exit code 1 unless every fate is decided.
+    """
     import numpy as np
 
     from marginflow.cli.common import emit
@@ -32,4 +36,7 @@ def basins(
     dataset = load(data, label=label)
     rng = np.random.default_rng(seed)
     signs = np.where(np.arange(directions) % 2 == 0, 1, -1) if sign == "both" else SIGNS[sign]
-    emit(follow(dataset, rng.standard_normal((directions, dataset.d)), signs), json)
+    found = follow(dataset, rng.standard_normal((directions, dataset.d)), signs)
+    emit(found, json)
+    if strict and found.counts()["undecided"]:
+        raise typer.Exit(1)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from marginflow.cli.common import Json
+from marginflow.cli.common import Json, Strict
 
 
 def sweep(
@@ -26,8 +26,12 @@ def sweep(
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Compute failed cells again.")] = False,
     json: Json = False,
+    strict: Strict = False,
 ) -> None:
-    """Train every cell of SPEC. The same command with the same --out continues a sweep that was interrupted."""
+    """Train every cell of SPEC. The same command with the same --out continues a sweep that was interrupted.
+
+    With --strict: exit code 1 unless every cell is done.
+    """
     from marginflow.cli.common import emit
     from marginflow.experiments.sweeps import sweep as run
 
@@ -44,3 +48,5 @@ def sweep(
         )
         raise typer.Exit(130) from None
     emit(result, json)
+    if strict and result.done < result.cells:
+        raise typer.Exit(1)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from marginflow._core.errors import InputError
-from marginflow.cli.common import Data, Json, Label, Seed
+from marginflow.cli.common import Data, Json, Label, Seed, Strict
 
 FLOW_ONLY = {"mode": None, "rtol": None}
 DESCENT_ONLY = {
@@ -73,8 +73,13 @@ def train(
     ] = "",
     label: Label = "y",
     json: Json = False,
+    strict: Strict = False,
 ) -> None:
-    """Train a net on DATA. The same command with the same --out continues a run that was interrupted."""
+    """Train a net on DATA. The same command with the same --out continues a run that was interrupted.
+
+    With --strict: exit code 1 unless every run converged, which is to say did what was asked of it.
+    """
+    from marginflow.cli import training
     from marginflow.cli.common import emit
     from marginflow.data import load
     from marginflow.nets import TwoLayer
@@ -97,31 +102,19 @@ def train(
     architecture = named_net(net) if net else TwoLayer(width, activation=activation, train=train)  # type: ignore[arg-type]
     init = init or ("balanced" if method == "flow" else "uniform")
     common = {"loss": loss, **({} if until is None else {"until": until})}
+    options = {**common, **_used(method, given)}
     if seeds is None:
-        from marginflow.cli.training import one
-
-        emit(
-            one(architecture, dataset, method, init, scale, seed, out, {**common, **_used(method, given)}),
-            json,
-        )
+        made = training.one(architecture, dataset, method, init, scale, seed, out, options)
     else:
-        from marginflow.cli.training import many
-
-        if method == "flow":
-            raise InputError("--seeds with --method flow; train them one by one, or use sweep")
-        emit(
-            many(
-                architecture,
-                dataset,
-                method,
-                init,
-                scale,
-                range(seed, seed + seeds),
-                out,
-                {**common, **_used(method, given)},
-            ),
-            json,
+        chosen = range(seed, seed + seeds)
+        made = (
+            training.flows(architecture, dataset, init, scale, chosen, out, options)
+            if method == "flow"
+            else training.many(architecture, dataset, method, init, scale, chosen, out, options)
         )
+    emit(made, json)
+    if strict and not made.converged:
+        raise typer.Exit(1)
 
 
 def _refuse_idle(kind: str, given: dict[str, Any]) -> None:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ import numpy as np
 
 from marginflow import store
 from marginflow._core import files
+from marginflow._core.errors import InputError
+from marginflow._core.progress import progress
 from marginflow._core.record import Record, Table, jsonable, show
 from marginflow._core.status import Outcome
 from marginflow.data import Dataset
 from marginflow.flows import ensembles, train
+from marginflow.flows.gradient_flow import request
 from marginflow.flows.neurons import Census, census, has_census, max_margin_directions, singular_values
 from marginflow.nets import Net, inits
 from marginflow.runs import Run
@@ -49,11 +54,34 @@ class Trained(Record):
             () if self.path is None else (f"saved in {self.path}",),
         )
 
+    @property
+    def converged(self) -> bool:
+        return self.run.outcome is Outcome.CONVERGED
+
+    @property
+    def counts(self) -> Mapping[str, int | None]:
+        """Neurons by what became of them; the exact flow knows each fate, which the weights alone may not show."""
+        counted = dict.fromkeys(GROUPS) if self.neurons is None else self.neurons.counts
+        return self.run.extra.get("neurons", counted)
+
+    @property
+    def angle(self) -> Mapping[str, float | None]:
+        return dict.fromkeys(("positive", "negative")) if self.neurons is None else dict(self.neurons.angle)
+
+    def numbers(self) -> dict[str, float | None]:
+        """The headline numbers; log_time inf and log_loss -inf at the limit network."""
+        last = self.run.summary()
+        return {
+            "log_time": self.run.log_time,
+            "log_loss": self.run.log_loss,
+            "normalised_margin": _finite(last["normalised_margin"]),
+            "margins_min": last["margins_min"],
+            "stable_rank": _finite(_stable_rank(self.run)),
+            "frozen_log_time": self.run.frozen_log_time,
+        }
+
     def to_json(self) -> dict[str, Any]:
-        run, last = self.run, self.run.summary()
-        counts = None if self.neurons is None else self.neurons.counts
-        # the exact flow knows each neuron's fate, which the weights alone may not show
-        counts = run.extra.get("neurons", counts) or dict.fromkeys(GROUPS)
+        run = self.run
         return jsonable(
             {
                 "run": self.path,
@@ -61,18 +89,11 @@ class Trained(Record):
                 "outcome": run.outcome,
                 "message": run.message,
                 "steps": run.steps,
-                "log_time": run.log_time,
-                "log_loss": run.log_loss,
                 "loss_reduction": run.loss_reduction,
-                "normalised_margin": _finite(last["normalised_margin"]),
-                "margins_min": last["margins_min"],
-                "stable_rank": _finite(_stable_rank(run)),
-                "frozen_log_time": run.frozen_log_time,
+                **self.numbers(),
                 "integrated": run.integrated,
-                "neurons": counts,
-                "angle": {"positive": None, "negative": None}
-                if self.neurons is None
-                else dict(self.neurons.angle),
+                "neurons": self.counts,
+                "angle": self.angle,
                 "options": dict(run.options),
             }
         )
@@ -103,18 +124,30 @@ def one(
 ) -> Trained:
     folder = Path(out) if out else None
     theta = inits.init(init, net, data.d, scale, seed)
-    drawn = {"init": init, "scale": inits.LAWS[init].scale if scale is None else scale, "seed": seed}
+    drawn = _drawn(init, scale, seed)
     if method == "flow":
         run = train(net, theta, data, method="flow", options=drawn, **options)
+        if run.outcome is Outcome.INTERRUPTED:
+            _leave_flow(run, folder)
     else:
         kept = None if folder is None else store.CheckpointFolder(folder)
         run = train(net, theta, data, method=method, seed=seed, checkpoints=kept, options=drawn, **options)
     if run.outcome is Outcome.INTERRUPTED:
         _leave(folder)
-    neurons = census(run.theta, run.theta0, data, max_margin_directions(data)) if has_census(net) else None
     if folder is not None:
         store.save(run, folder)
         _forget(folder)
+    return _counted(run, folder)
+
+
+def _drawn(init: str, scale: float | None, seed: int) -> dict[str, Any]:
+    return {"init": init, "scale": inits.LAWS[init].scale if scale is None else scale, "seed": seed}
+
+
+def _counted(run: Run, folder: Path | None) -> Trained:
+    neurons = None
+    if has_census(run.net):
+        neurons = census(run.theta, run.theta0, run.data, max_margin_directions(run.data))
     return Trained(run, None if folder is None else str(folder), neurons)
 
 
@@ -126,6 +159,10 @@ class TrainedMany(Record):
     path: str | None
     singular_values: np.ndarray | None
     neurons: tuple[Census, ...] | None
+
+    @property
+    def converged(self) -> bool:
+        return all(outcome is Outcome.CONVERGED for outcome in self.ensemble.outcomes)
 
     def columns(self) -> dict[str, np.ndarray]:
         """One number per seed under each name."""
@@ -208,6 +245,107 @@ class TrainedMany(Record):
         )
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainedFlows(Record):
+    """A gradient flow per seed, each a run of its own that verify and report take, and the spread of their numbers."""
+
+    flows: tuple[Trained, ...]
+    seeds: tuple[int, ...]
+    path: str | None
+
+    @property
+    def converged(self) -> bool:
+        return all(flow.converged for flow in self.flows)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """One number per seed under each name; nan where a flow has none."""
+        number = lambda x: math.nan if x is None else float(x)  # noqa: E731
+        numbers = [flow.numbers() for flow in self.flows]
+        found = {name: np.array([number(row[name]) for row in numbers]) for name in numbers[0]}
+        for side in ("positive", "negative"):
+            found[f"angle_{side}"] = np.array([number(flow.angle[side]) for flow in self.flows])
+        return found
+
+    def table(self) -> Table:
+        rows = [(name, *(show(middle) for middle in _five(values))) for name, values in self.columns().items()]
+        ended = Counter(str(flow.run.outcome) for flow in self.flows)
+        first = self.flows[0].run
+        notes = [f"{len(self.flows)} gradient flows, {first.net}, {first.data.name}; "
+                 + ", ".join(f"{count} {name}" for name, count in ended.items())]  # fmt: skip
+        if self.path is not None:
+            notes.append(f"saved in {self.path}{os.sep}seed-{self.seeds[0]} ... seed-{self.seeds[-1]}")
+        return Table(f"{len(self.flows)} seeds", ("quantity", *STATISTICS), tuple(rows), tuple(notes))
+
+    def to_json(self) -> dict[str, Any]:
+        columns = self.columns()
+        middle = {name: _five(values)[2] for name, values in columns.items()}
+        counts = {group: [flow.counts[group] for flow in self.flows] for group in GROUPS}
+        known = lambda row: [v for v in row if v is not None]  # noqa: E731
+        return jsonable(
+            {
+                "run": self.path,
+                "method": "flow",
+                **{name: value for name, value in middle.items() if not name.startswith("angle")},
+                "neurons": {k: float(np.median(known(v))) if known(v) else None for k, v in counts.items()},
+                "angle": {side: middle[f"angle_{side}"] for side in ("positive", "negative")},
+                "spread": {
+                    name: dict(zip(STATISTICS, _five(values), strict=True)) for name, values in columns.items()
+                },
+                "seeds": {
+                    "seed": self.seeds,
+                    "run": [flow.path for flow in self.flows],
+                    "outcome": [flow.run.outcome for flow in self.flows],
+                    "message": [flow.run.message for flow in self.flows],
+                    **{name: [None if np.isnan(v) else v for v in values] for name, values in columns.items()},
+                },
+                "options": {k: v for k, v in self.flows[0].run.options.items() if k != "seed"},
+            }
+        )
+
+
+STATISTICS = ("min", "lower quartile", "median", "upper quartile", "max")
+
+
+def _five(values: np.ndarray) -> list[float | None]:
+    """Extremes, quartiles and median by nearest rank, so that log t = inf is a value like others; nan is left out."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return [None] * 5
+    return [float(v) for v in np.quantile(known, (0, 0.25, 0.5, 0.75, 1), method="nearest")]
+
+
+def flows(
+    net: Net,
+    data: Dataset,
+    init: str,
+    scale: float | None,
+    seeds: Sequence[int],
+    out: str,
+    options: Mapping[str, Any],
+) -> TrainedFlows:
+    """One flow after the other. Those that an earlier call with these options left in `out` are read, not repeated."""
+    asked = request(net, **options)
+    done = []
+    with progress(len(seeds), "gradient flows") as meter:
+        for seed in seeds:
+            folder = Path(out) / f"seed-{seed}" if out else None
+            kept = None if folder is None else _kept(folder, net, data, {**asked, **_drawn(init, scale, seed)})
+            done.append(kept or one(net, data, "flow", init, scale, seed, str(folder or ""), options))
+            meter.advance(1, f"seed {seed}")
+    return TrainedFlows(tuple(done), tuple(seeds), out or None)
+
+
+def _kept(folder: Path, net: Net, data: Dataset, options: Mapping[str, Any]) -> Trained | None:
+    """The run saved in `folder`, if it is this one and not one that was interrupted."""
+    if not store.is_run(folder):
+        return None
+    run = store.load(folder)
+    same = run.net == net and run.data.sha256 == data.sha256 and run.options == options
+    if not same:
+        raise InputError(f"{folder} holds another run; give the options it was made with, or choose another --out")
+    return None if run.outcome is Outcome.INTERRUPTED else _counted(run, folder)
+
+
 def many(
     net: Net,
     data: Dataset,
@@ -260,6 +398,18 @@ def _leave(folder: Path | None) -> None:
     else:
         command = shlex.join(["marginflow", *sys.argv[1:]])
         print(f"marginflow: interrupted; kept in {folder}; to resume, repeat: {command}", file=sys.stderr)
+    raise SystemExit(130)
+
+
+def _leave_flow(run: Run, folder: Path | None) -> None:
+    """After Ctrl-C: where the flow was. Its engines keep no checkpoints; the run itself is an ordinary one."""
+    if folder is None:
+        print(f"marginflow: {run.message}; nothing was kept (give --out to keep it)", file=sys.stderr)
+    else:
+        store.save(run, folder)
+        command = shlex.join(["marginflow", *sys.argv[1:]])
+        print(f"marginflow: {run.message}; kept in {folder}, to be verified and reported as it is; this flow starts "
+              f"again, and flows of other seeds that ended are kept: {command}", file=sys.stderr)  # fmt: skip
     raise SystemExit(130)
 
 

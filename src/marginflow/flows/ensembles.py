@@ -146,7 +146,8 @@ class Ensemble(Record):
             provenance=self.provenance,
         )
 
-    def spread(self, values: Any) -> dict[str, float]:
+    @staticmethod
+    def spread(values: Any) -> dict[str, float]:
         """Median, quartiles and extremes over the members that did not diverge."""
         values = np.asarray(values, dtype=np.float64)
         values = values[np.isfinite(values)]

@@ -16,6 +16,7 @@ from marginflow._core.provenance import provenance
 from marginflow._core.status import Outcome, Status
 from marginflow.data.dataset import Dataset
 from marginflow.flows import coupled, late_phase, limit_map, observed, piecewise
+from marginflow.flows.interrupts import Interrupt, deferred_interrupt
 from marginflow.nets.net import Net
 from marginflow.runs import Events, Limit, Run
 
@@ -75,8 +76,21 @@ def flow(net: Net, theta: Mapping[str, Any], data: Dataset, *, until: Any = "lim
     rtol: error per step, relative to each neuron; default 1e-8.
     paths: keep all neurons at the recorded times; default: if that is small.
     """
-    goal, chosen = target(until), losses.loss(loss)
+    asked = {**request(net, until=until, loss=loss, mode=mode, rtol=rtol, max_steps=max_steps, records=records),
+             **dict(options or {})}
+    goal, chosen, step_error = target(until), losses.loss(loss), asked["rtol"]
     start = _weights(net, theta, data)
+    if asked["mode"] == "adaptive":
+        from marginflow.flows.adaptive import adaptive
+
+        return adaptive(net, start, data, chosen, goal, rtol=step_error, max_steps=max_steps, records=records,
+                        options=asked, limit_log_time=LIMIT_LOG_TIME)
+    return _Exact(net, start, data, chosen, goal, step_error, max_steps, records, paths, asked).run()
+
+
+def request(net: Net, *, until: Any = "limit", loss: Any = "logistic", mode: str | None = None,
+            rtol: float | None = None, max_steps: int = 100_000, records: int = 400) -> dict[str, Any]:
+    """What a flow is asked for, with every default filled in: the options its run records."""
     mode = ("exact" if piecewise.covers(net) else "adaptive") if mode is None else mode
     if mode not in ("exact", "adaptive"):
         raise InputError(f"mode '{mode}'; choose exact or adaptive")
@@ -85,14 +99,8 @@ def flow(net: Net, theta: Mapping[str, Any], data: Dataset, *, until: Any = "lim
         raise InputError(f"rtol {rtol:g}; give a tolerance between 1e-13 and 1e-2")
     if records < 16:
         raise InputError(f"records {records}; keep at least 16")
-    asked = {"method": "flow", "mode": mode, "until": _spelled(goal), "loss": chosen.name, "rtol": rtol,
-             "max_steps": max_steps, "records": records, **dict(options or {})}
-    if mode == "adaptive":
-        from marginflow.flows.adaptive import adaptive
-
-        return adaptive(net, start, data, chosen, goal, rtol=rtol, max_steps=max_steps, records=records, options=asked,
-                        limit_log_time=LIMIT_LOG_TIME)
-    return _Exact(net, start, data, chosen, goal, rtol, max_steps, records, paths, asked).run()
+    return {"method": "flow", "mode": mode, "until": _spelled(target(until)), "loss": losses.loss(loss).name,
+            "rtol": rtol, "max_steps": max_steps, "records": records}
 
 
 def _spelled(goal: Target) -> str:
@@ -126,6 +134,7 @@ class _Exact:
         self.state = coupled.start(self.problem, inside, theta["a"].astype(float))
         self.late: late_phase.Late | None = None
         self.steps, self.quiet = 0, 0
+        self.interrupt = Interrupt()
         self.events: list[tuple[int, int, str, float]] = []
         self.track = observed.Track(records)
         small = net.width * data.d * min(records, 200) <= 2_000_000
@@ -149,7 +158,7 @@ class _Exact:
         return observed.Axes(found[1], found[-1]), holds
 
     def run(self) -> Run:
-        with progress(None, "gradient flow") as meter:
+        with progress(None, "gradient flow") as meter, deferred_interrupt() as self.interrupt:
             outcome, message = self._early(meter)
             if outcome is None:
                 outcome, message = self._late(meter)
@@ -172,6 +181,8 @@ class _Exact:
                 return None, ""
             if self._stationary(look, V):
                 return Outcome.CONVERGED, self._stuck(look)
+            if self.interrupt.requested:
+                return self._interrupted()
             if self.steps >= self.max_steps:
                 return Outcome.MAX_STEPS, f"{self.steps} steps taken before the target; raise max_steps"
             got = self._step(look, V, h)
@@ -282,7 +293,7 @@ class _Exact:
             stuck = self._still(late.s, climb, growth if self.problem.both else 0.0)
             self._observe(late.look())
             meter.advance(1, f"log t {late.log_time:.4g}")
-            return stuck or self._enough(late, certain)
+            return stuck or self.interrupt.requested or self._enough(late, certain)
 
         while True:
             got = late_phase.stretch(self.late, self.rtol, log_time=stop_time, log_loss=stop_loss, watch=not certain,
@@ -299,11 +310,17 @@ class _Exact:
                     return Outcome.CONVERGED, self._stuck(got.late.look())
             elif got.reason in ("target", "stop"):
                 self._observe(self.late.look(), force=True)
+                if self.interrupt.requested and got.reason == "stop":
+                    return self._interrupted()
                 return Outcome.CONVERGED, self._stuck(self.late.look()) if stuck else ""
             elif got.reason == "steps":
                 return Outcome.MAX_STEPS, f"{self.steps} steps taken before the target; raise max_steps"
             elif got.reason == "failed":
                 return Outcome.STALLED, got.message
+
+    def _interrupted(self) -> tuple[Outcome, str]:
+        at = self.state.log_time if self.late is None else self.late.log_time
+        return Outcome.INTERRUPTED, f"interrupted at log t = {at:.6g}, after {self.steps} steps"
 
     def _enough(self, late, certain: bool) -> bool:
         if self.goal.kind not in ("frozen", "limit"):

@@ -98,6 +98,7 @@ def census(
 def _angle(outputs: np.ndarray, vector: np.ndarray | None, sign: float) -> float | None:
     if vector is None or not outputs.any():
         return None
+    outputs = outputs / np.abs(outputs).max()  # its norm may be below float range
     # atan2 of the two half-chords: exact for small angles too, where acos of a cosine loses half the digits
     u, v = sign * outputs / np.linalg.norm(outputs), vector / np.linalg.norm(vector)
     return float(2 * np.arctan2(np.linalg.norm(u - v), np.linalg.norm(u + v)))
