@@ -1,7 +1,7 @@
 """Builds docs/experiments/gallery.md and docs/gallery/ from reproduced figures: python docs/_gallery.py [FOLDER].
 
-Reads the NAME.json and NAME.png that `marginflow reproduce NAME --out FOLDER` wrote. Pictures are reduced to 64 colours
-and 1200 pixels. Figures that are not in FOLDER keep what docs/gallery already has of them.
+Reads the NAME.json and NAME.png that `marginflow reproduce NAME --out FOLDER` wrote. Pictures are reduced to 128
+colours and 1200 pixels. Figures that are not in FOLDER keep what docs/gallery already has of them.
 """
 
 import json
@@ -30,7 +30,9 @@ def keep(folder: Path, name: str) -> None:
     with Image.open(folder / f"{name}.png") as picture:
         small = picture.convert("RGB")
         small.thumbnail((1200, 1200), Image.Resampling.LANCZOS)
-        small.quantize(64).save(DOCS / "gallery" / f"{name}.png", optimize=True)
+        # Median cut would give thin lines and small marks the hues of their neighbours.
+        few = small.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(DOCS / "gallery" / f"{name}.png", optimize=True)
 
 
 def section(name: str) -> str:

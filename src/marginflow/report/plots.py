@@ -15,7 +15,7 @@ def singular_values(ax, values, low=None, high=None, label: str = "", color: str
     ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
 
 
-def neurons(ax, coordinates, sign, directions=None, names=("w₊", "w₋")) -> None:
+def neurons(ax, coordinates, sign, directions=None, names=("$w_+$", "$w_-$")) -> None:
     """Neurons in a plane: triangles up for a_j > 0, down for a_j < 0; predicted rays dashed."""
     sign = np.asarray(sign)
     for s, color, marker, label in ((1, POSITIVE, "^", "$a_j > 0$"), (-1, NEGATIVE, "v", "$a_j < 0$")):
@@ -35,7 +35,7 @@ def neurons(ax, coordinates, sign, directions=None, names=("w₊", "w₋")) -> N
                 ha="center",
                 va="center",
                 textcoords="offset points",
-                xytext=6 * unit,
+                xytext=9 * unit,
             )
     ax.axhline(0, color=NEUTRAL, linewidth=0.5)
     ax.axvline(0, color=NEUTRAL, linewidth=0.5)

@@ -14,6 +14,7 @@ NEUTRAL = "#555555"
 PREDICTED = "#000000"
 ACCENT = "#009E73"
 CYCLE = (NEGATIVE, POSITIVE, ACCENT, "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", NEUTRAL)
+MARKERS = ("o", "s", "^", "D", "v", "P")  # beside CYCLE, one for each curve
 STATUS = {"holds": ACCENT, "fails": "#B00020", "vacuous": "#E69F00", "undecided": "#7A5195"}
 FATE = {
     "positive": POSITIVE,

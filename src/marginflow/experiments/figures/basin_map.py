@@ -108,6 +108,7 @@ class BasinMap(Experiment):
     def draw(self, result: Any) -> Any:
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
+        from matplotlib.patheffects import withStroke
 
         from marginflow.report import style
 
@@ -138,14 +139,16 @@ class BasinMap(Experiment):
             ax.set_xticklabels([])
             ax.set_yticklabels([])
             ax.grid(False)
+        grey = withStroke(linewidth=3, foreground="0.6")
         handles = [Patch(color=style.FATE.get(FATES[f], "black"), label=FATES[f]) for f in sorted(seen)]
         handles += [
-            Line2D([], [], color="0.8", lw=1.2, label="edge of a sector"),
+            Patch(facecolor="0.85", label="paler: another limit direction"),
+            Line2D([], [], color="white", lw=0.8, path_effects=[grey], label="edge of a sector"),
             Line2D([], [], color="black", lw=0.6, label="path"),
             Line2D([], [], color="black", lw=2, label="sliding"),
             Line2D([], [], marker="*", ls="", mfc="white", mec="black", ms=11, label="extremal"),
         ]
-        fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
+        fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         return fig
 
     def note(self, result: Any) -> str:

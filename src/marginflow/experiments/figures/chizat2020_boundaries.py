@@ -7,6 +7,7 @@ import numpy as np
 
 from marginflow.experiments.base import Experiment, Number
 
+TICKS = (-0.5, 0.0, 0.5)
 REACH, RESOLUTION = 0.75, 121  # the pictures show [-REACH, REACH]², the clusters lie in [-½, ½]²
 
 
@@ -100,9 +101,11 @@ class Boundaries(Experiment):
         )
 
     def draw(self, result: Any) -> Any:
+        from matplotlib.lines import Line2D
+
         from marginflow.report import plots, style
 
-        fig, (axes,) = style.figure(1, 2, width=3.3, height=3.3)
+        fig, (axes,) = style.figure(1, 2, width=3.3, height=3.75)
         titles = {"both": "(a) both layers (F$_1$)", "output": "(b) output layer (F$_2$)"}
         for ax, name in zip(axes, result.layers.values, strict=True):
             f, stepped = result.f.sel(layers=name).values, result.f_steps.sel(layers=name).values
@@ -115,6 +118,15 @@ class Boundaries(Experiment):
             )
             error = float(result.test_error.sel(layers=name, stage="optimum").mean())
             ax.set_title(f"{titles[str(name)]}, test error {error:.1%}")
+            ax.set(xticks=TICKS, yticks=TICKS)
+        handles = [
+            Line2D([], [], ls="", ms=4, marker="^", color=style.POSITIVE, label="$y = 1$"),
+            Line2D([], [], ls="", ms=4, marker="v", color=style.NEGATIVE, label="$y = -1$"),
+            Line2D([], [], color=style.PREDICTED, lw=1.2, label="best masses"),
+            Line2D([], [], color=style.PREDICTED, lw=0.6, alpha=0.6, label="other seeds"),
+            Line2D([], [], color=style.NEUTRAL, lw=1.0, ls="--", label="after the steps"),
+        ]
+        fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         return fig
 
     def note(self, result: Any) -> str:

@@ -88,7 +88,7 @@ class MarginAgainstWidth(Experiment):
     def draw(self, result: Any) -> Any:
         from marginflow.report import plots, style
 
-        fig, ((ax,),) = style.figure(1, 1, width=4.4, height=3.1)
+        fig, ((ax,),) = style.figure(1, 1, width=4.6, height=3.6)
         m = result.width.values
         band = spread(result.margin, axis=1)
         plots.curve(ax, m, band.middle, "gradient ascent", style.NEGATIVE, band.low, band.high, marker="o")
@@ -98,15 +98,14 @@ class MarginAgainstWidth(Experiment):
         certified = "certified" if int(result.certified) else "lower bound"
         plots.level(ax, float(result.gamma1), f"$γ_1$ ({certified})")
         if not int(result.certified):
-            ax.axhline(
-                float(result.gamma1_dual), ls=":", color=style.PREDICTED, lw=1, label="dual value, no bound"
-            )
+            dual = float(result.gamma1_dual)
+            ax.axhline(dual, ls=":", color=style.PREDICTED, lw=1, label="dual value, no bound")
         ax.set_xscale("log", base=2)
         gamma = float(result.gamma1)
         low = max(min(0.0, float(result.margin.min())), -gamma)
         ax.set(xlabel="width m", ylabel="margin at unit F$_1$ norm", ylim=(low, 1.15 * gamma))
         ax.set_xticks(m, [str(v) for v in m])
-        ax.legend(loc="lower right")
+        fig.legend(loc="outside lower center", ncols=2, fontsize=8)
         return fig
 
     def note(self, result: Any) -> str:

@@ -113,7 +113,7 @@ class Rates(Experiment):
                 xscale="log",
                 yscale="log",
                 xlabel="step t",
-                ylabel="shortfall from $γ^{(m)}$, relative",
+                ylabel="$1 -$ margin / $γ^{(m)}$",
                 title=title,
             )
         axes[0].legend()

@@ -55,7 +55,7 @@ def mean_errors(result: Any) -> tuple[np.ndarray, np.ndarray]:
 def drawn(result: Any, axis: str, xlabel: str, log: bool) -> Any:
     from marginflow.report import plots, style
 
-    fig, ((ax,),) = style.figure(1, 1, width=4.6, height=3.2)
+    fig, ((ax,),) = style.figure(1, 1, width=4.6, height=3.6)
     x = result[axis].values
     for name, color, marker in (("both", style.POSITIVE, "^"), ("output", style.NEGATIVE, "v")):
         for stage, look in (("optimum", {"ls": "-", "marker": marker}), ("steps", {"ls": "--", "lw": 1.0})):
@@ -69,7 +69,7 @@ def drawn(result: Any, axis: str, xlabel: str, log: bool) -> Any:
     else:
         ax.set_xticks(x)
     ax.set(xlabel=xlabel, ylabel="test error", ylim=(0, None))
-    ax.legend(fontsize=8)
+    fig.legend(loc="outside lower center", ncols=2, fontsize=8)
     return fig
 
 

@@ -183,18 +183,17 @@ class Cifar10StableRank(Experiment):
         from marginflow.report import plots, style
 
         fig, axes = style.figure(1, 3, width=4.2, height=3.4)
-        marks = ("o", "s", "^", "D", "v", "P")
         for k, scale in enumerate(result.scale.values):
             look = {
                 "color": style.CYCLE[k % len(style.CYCLE)],
-                "marker": marks[k % len(marks)],
+                "marker": style.MARKERS[k % len(style.MARKERS)],
                 "markersize": 3,
             }
             for ax, name in zip(axes[0], ("stable_rank", "train_accuracy", "test_accuracy"), strict=True):
                 values = result[name].sel(scale=scale)
                 if result.sizes["seed"] > 1:
                     look |= {"low": values.min("seed"), "high": values.max("seed")}
-                plots.curve(ax, result.epoch, values.mean("seed"), f"initial weights x {scale:g}", **look)
+                plots.curve(ax, result.epoch, values.mean("seed"), f"initial weights × {scale:g}", **look)
         first = float(result.epoch[1])
         ticks = [t for t in (0.01, 0.1, 1.0, 10.0, 100.0) if first < t < self.epochs]
         for ax in axes[0]:

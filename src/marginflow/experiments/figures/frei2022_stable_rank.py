@@ -126,23 +126,17 @@ class StableRank(Experiment):
 
         fig, ((left, right),) = style.figure(1, 2, width=3.9, height=3.0)
         d = result.dimension.values
-        plots.curve(
-            left,
-            d,
-            spread(result.stable_rank.sel(step=0).isel(scale=0), axis=1).middle,
-            "at the start",
-            "k",
-            ls=":",
-        )
         for k, scale in enumerate(result.scale.values):
+            look = {
+                "color": style.CYCLE[k % len(style.CYCLE)],
+                "marker": style.MARKERS[k % len(style.MARKERS)],
+            }
             band = spread(result.stable_rank.sel(step=1).isel(scale=k), axis=1)
-            plots.curve(
-                left, d, band.middle, f"sd {scale:g}/√d", style.CYCLE[k], band.low, band.high, marker="o"
-            )
+            plots.curve(left, d, band.middle, f"sd {scale:g}/√d", low=band.low, high=band.high, **look)
             band = spread(result.stable_rank.isel(dimension=-1, scale=k), axis=0)
-            plots.curve(
-                right, result.step.values, band.middle, "", style.CYCLE[k], band.low, band.high, marker="o"
-            )
+            plots.curve(right, result.step.values, band.middle, low=band.low, high=band.high, **look)
+        start = spread(result.stable_rank.sel(step=0).isel(scale=0), axis=1).middle
+        left.plot(d, start, ":", color=style.PREDICTED, lw=2, zorder=5, label="at the start")
         left.set(
             xscale="log",
             yscale="log",

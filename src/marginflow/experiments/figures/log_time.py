@@ -104,7 +104,7 @@ class LogTime(Experiment):
         plots.curve(right, t, gap.median("seed"), "", style.ACCENT, gap.min("seed"), gap.max("seed"))
         plots.slope(right, t, 2 * float(gap.median("seed")[0]), -1.0, "slope $-1$")
         title = "(b) normalised margin"
-        right.set(xscale="log", yscale="log", xlabel="log t", ylabel="shortfall, relative", title=title)
+        right.set(xscale="log", yscale="log", xlabel="log t", ylabel="$1 -$ margin / its limit", title=title)
         right.legend(fontsize=8)
         return fig
 

@@ -99,7 +99,12 @@ class OneNumber(Experiment):
         left.set(xlabel=prediction, ylabel="normalised margin", title="(a) one number")
         left.legend(fontsize=8)
         plots.level(right, 1e-6, "band")
-        right.set(yscale="log", xlabel=prediction, ylabel="relative difference", title="(b) to rounding")
+        right.set(
+            yscale="log",
+            xlabel=prediction,
+            ylabel="relative difference",
+            title="(b) to rounding; equal ones at $10^{-17}$",
+        )
         right.set_ylim(1e-18, 1e-4)
         right.legend()
         return fig

@@ -135,7 +135,7 @@ class Figure1(Experiment):
         middle.set_title("(b) neurons, seed 0")
         middle.margins(0.14)
         plots.histogram(right, result.correlation.values.ravel(), xlabel="cos with own max-margin direction")
-        right.set_title(f"(c) all {result.correlation.size} neurons of {len(s)} seeds")
+        right.set_title(f"(c) all {result.correlation.size} neurons, seeds: {len(s)}")
         return fig
 
     def note(self, result: Any) -> str:

@@ -117,13 +117,15 @@ class Figure2(Experiment):
             axes[0, l].set_title(f"singular values of {name[0]}$_{name[1:]}$")
             plots.neurons(axes[1, l], result.coordinates.values[0, l], result.sign.values[0])
             axes[1, l].set_title(f"rows of {name[0]}$_{name[1:]}$, seed 0")
-            if l:
-                axes[1, l].get_legend().remove()
+            legend = axes[1, l].get_legend()
+            handles, labels = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+            legend.remove()
         plots.histogram(
             axes[0, layers], result.correlation.values.ravel(), xlabel="cos with nearer max-margin direction"
         )
-        axes[0, layers].set_title(f"rows of W$_1$, {result.sizes['seed']} seeds")
+        axes[0, layers].set_title(f"rows of W$_1$, seeds: {result.sizes['seed']}")
         axes[1, layers].set_axis_off()
+        axes[1, layers].legend(handles, labels, loc="center", title="neurons")
         return fig
 
     def note(self, result: Any) -> str:
