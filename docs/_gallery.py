@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from marginflow._core.record import show
+from marginflow._core.record import show, show_interval
 from marginflow.experiments import FIGURES
 
 DOCS = Path(__file__).parent
@@ -38,8 +38,8 @@ def keep(folder: Path, name: str) -> None:
 def section(name: str) -> str:
     made = json.loads((DOCS / "gallery" / f"{name}.json").read_text())
     rows = [
-        f"| {label} | {show(n['ours'])} | {n['paper'] if n['paper'] is not None else '-'} | {band(n['band'])} | "
-        f"{n['status']} | {n['why']} |"
+        f"| {label} | {show(n['ours'])} | {n['paper'] if n['paper'] is not None else '-'} | "
+        f"{show_interval(*n['band'])} | {n['status']} | {n['why']} |"
         for label, n in made["numbers"].items()
     ]
     return "\n".join(
@@ -58,11 +58,6 @@ def section(name: str) -> str:
             "",
         ]
     )
-
-
-def band(ends: list) -> str:
-    low, high = ends
-    return f"≥ {show(low)}" if high is None else f"≤ {show(high)}" if low is None else f"{show(low)} to {show(high)}"
 
 
 def main(folders: list[str]) -> None:

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from marginflow._core import contents, logs
 from marginflow._core.errors import nearest, unknown_name
 from marginflow._core.paths import data_directory
-from marginflow._core.record import Record, Table, jsonable, show
+from marginflow._core.record import Record, Table, jsonable, show, show_interval
 from marginflow._core.status import Status, conjunction
 
 LOGS = st.floats(-1e6, 1e6)
@@ -145,6 +145,8 @@ def test_cells_are_short():
     assert show(None) == "-"
     assert show([0.5] * 9) == "9 entries"
     assert show({"a": 1 / 3, "b": True}) == "a 0.333333, b yes"
+    ends = [(0, 1), (1e-12, None), (None, 0.5), (2, 2), (None, None)]
+    assert [show_interval(*e) for e in ends] == ["0 to 1", "≥ 1e-12", "≤ 0.5", "2", "any"]
 
 
 def test_suggestions():

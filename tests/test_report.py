@@ -190,6 +190,9 @@ def test_a_sweep_has_a_page(tmp_path):
     assert "lyu2020" in text
     spread = next(s for s in page.sections if s.title == "Quantities").tables[0]
     assert {row[1] for row in spread.rows} == {"2"}  # what diverged is no part of any statistic
+    along = [s for s in page.sections if s.title.startswith("Along ")]
+    assert [s.title for s in along] == ["Along scale"]  # of lr one value is left: the other diverged
+    assert all(f.x_label == "scale" for f in along[0].figures)
 
 
 def test_the_command_writes_beside_the_run(run, tmp_path, capsys):

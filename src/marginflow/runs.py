@@ -108,7 +108,7 @@ class Run(Record):
         rows = [
             ("data", self.data.name),
             ("net", str(self.net)),
-            *((k, show(v)) for k, v in self.summary().items()),
+            *((k, show(v)) for k, v in self.summary().items() if v != ""),
         ]
         return Table("run", ("quantity", "value"), tuple(rows))
 

@@ -80,6 +80,13 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def show_interval(low: float | None, high: float | None) -> str:
+    """The numbers from `low` to `high` in words; None for an end that is open."""
+    if low is None or high is None:
+        return "any" if low == high else f"≥ {show(low)}" if high is None else f"≤ {show(high)}"
+    return show(low) if low == high else f"{show(low)} to {show(high)}"
+
+
 def jsonable(value: Any) -> Any:
     """JSON has no infinities and no arrays: those become strings 'inf', '-inf', 'nan' and nested lists."""
     if isinstance(value, Enum):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from marginflow._core.errors import InputError, unknown_name
-from marginflow._core.record import Record, Table, jsonable, show
+from marginflow._core.record import Record, Table, jsonable, show, show_interval
 from marginflow._core.status import Status
 
 
@@ -76,9 +76,9 @@ class Reproduction(Record):
         return next((s for s in (Status.FAILS, Status.UNDECIDED) if s in seen), Status.HOLDS)
 
     def table(self) -> Table:
-        band = lambda n: f"[{show(n.band[0])}, {show(n.band[1])}]"  # noqa: E731
         rows = tuple(
-            (n.name, show(n.ours), show(n.paper), band(n), n.status.value, n.why) for n in self.numbers
+            (n.name, show(n.ours), show(n.paper), show_interval(*n.band), n.status.value, n.why)
+            for n in self.numbers
         )
         notes = (
             *([self.note] if self.note else ()),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from marginflow._core.errors import InputError
-from marginflow._core.record import Table, show
+from marginflow._core.record import Table, show, show_interval
 from marginflow.report.page import Page, Picture, Section
 
 KEYS = {"figure", "numbers", "files", "title"}
@@ -32,7 +32,7 @@ def figure_page(path: str | Path) -> Page:
             name,
             show(n["ours"]),
             show(n["paper"]),
-            f"[{show(n['band'][0])}, {show(n['band'][1])}]",
+            show_interval(*n["band"]),
             n["status"],
             n.get("why", ""),
         )
@@ -48,8 +48,8 @@ def figure_page(path: str | Path) -> Page:
     ]
     note = [made["note"]] if made.get("note") else []
     sections = [
-        Section("Numbers", note, [table]),
-        Section("Figure", figures=pictures),
+        Section("Numbers", tables=[table]),
+        Section("Figure", note, figures=pictures),
         Section(
             "Repeat it", tables=_repeat_tables(made, parameters), code=command(made["figure"], parameters)
         ),

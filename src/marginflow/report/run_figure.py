@@ -35,7 +35,7 @@ def run_figure(run: Any, portrait: Any | None, limits: dict[str, float]) -> Any:
 def _neurons(ax, portrait) -> None:
     known = portrait.directions if np.any(portrait.directions) else None
     plots.neurons(ax, portrait.coordinates, portrait.sign, known)
-    ax.margins(0.12)
+    ax.margins(0.2, 0.12)
     ax.set_title("neurons at the end")
 
 

@@ -40,9 +40,10 @@ def sweep_page(path: str | Path) -> Page:
     axes = [a for a in json.loads(results.attrs["axes"]) if a in results.coords]
     sections = [
         *_verdict_sections(results),
-        Section("Quantities", tables=[quantities_table(results)]),
-        Section("Along the axes", tables=[axes_table(results, axes)], figures=axis_charts(results, axes)),
         Section("Outcomes", tables=outcome_tables(results, axes)),
+        Section("Quantities", tables=[quantities_table(results)]),
+        Section("Axes", tables=[axes_table(results, axes)]),
+        *(Section(f"Along {axis}", figures=charts) for axis, charts in axis_charts(results, axes).items()),
         Section("Repeat it", tables=[_provenance(manifest, results)], code=repeat(manifest)),
     ]
     return Page(f"sweep {folder.name}", _status(results), headline, sections)
@@ -110,9 +111,9 @@ def axes_table(results: Any, axes: list[str]) -> Table:
     return Table("What differs", ("axis", "values", "which"), tuple(rows))
 
 
-def axis_charts(results: Any, axes: list[str]) -> list[Chart]:
+def axis_charts(results: Any, axes: list[str]) -> dict[str, list[Chart]]:
     """Median and quartiles of each quantity at each value of each axis of numbers, over all other axes."""
-    charts, results = [], _done(results)
+    charts, results = {}, _done(results)
     for axis in axes:
         x = results[axis].values
         values = np.unique(x[np.isfinite(x)]) if x.dtype.kind in "fi" else []
@@ -130,8 +131,10 @@ def axis_charts(results: Any, axes: list[str]) -> list[Chart]:
             log_x = bool(values[0] > 0 and values[-1] / values[0] >= 50)
             title = name.replace("_", " ")
             curve, band = {"median": median}, {"median": (low, high)}
-            heading = f"{title} against {axis}, median and quartiles"
-            charts.append(Chart(heading, values, curve, axis, title, log_x, log_y, bands=band))
+            chart = Chart(
+                f"{title}, median and quartiles", values, curve, axis, title, log_x, log_y, bands=band
+            )
+            charts.setdefault(axis, []).append(chart)
     return charts
 
 

@@ -232,21 +232,29 @@ def in_words(title: str, status: Status, assumptions, claims, evidence: Evidence
     held = [c.name for c in claims if c.status is Status.HOLDS]
     when = "at t = infinity" if evidence.at_limit else "at the weights given"
     if status is Status.HOLDS:
-        return f"{title}: every assumption holds and all {len(claims)} claims are within their bounds {when}."
+        many = f"all {len(claims)} claims are within their bounds"
+        kept = _number(claims, "its claim is within its bound", many)
+        return f"{title}: every assumption holds and {kept} {when}."
     if status is Status.FAILS:
-        return f"{title}: every assumption holds, yet {_list(failed)} lie outside their bounds {when}."
+        off = _number(failed, "lies outside its bound", "lie outside their bounds")
+        return f"{title}: every assumption holds, yet {_list(failed)} {off} {when}."
     if status is Status.VACUOUS:
         tail = (
-            f"all {len(claims)} conclusions hold all the same"
+            _number(claims, "its conclusion holds", f"all {len(claims)} conclusions hold") + " all the same"
             if claims and len(held) == len(claims)
-            else f"{_list(failed)} do not hold either"
+            else f"{_list(failed)} {_number(failed, 'does', 'do')} not hold either"
             if failed
             else f"{len(held)} of {len(claims)} conclusions hold all the same; open: {_list(open_)}"
         )
-        return f"{title}: does not apply, because {_list(broken)} fails; measured {when}, {tail}."
+        because = f"{_list(broken)} {_number(broken, 'fails', 'fail')}"
+        return f"{title}: does not apply, because {because}; measured {when}, {tail}."
     return (
         f"{title}: cannot be decided; open: {_list(open_) if open_ else 'the prediction is not certified'}."
     )
+
+
+def _number(things, one: str, many: str) -> str:
+    return one if len(things) == 1 else many
 
 
 def _list(names) -> str:

@@ -102,12 +102,13 @@ class Rates(Experiment):
             one = result.sel(layers=kind)
             gap = (one.gamma - one.best_margin) / one.gamma
             allowed = (one.gamma - one.bound) / one.gamma
-            for seed in range(result.sizes["seed"]):
-                first = seed == 0
-                plots.curve(ax, t, np.maximum(gap[seed], 1e-12), "measured" if first else "", style.POSITIVE)
-                plots.curve(
-                    ax, t, allowed[seed], "allowed by the bound" if first else "", style.PREDICTED, ls="--"
-                )
+            seeds = result.sizes["seed"]
+            for seed in range(seeds):  # a shade for each, so that a bound is seen to belong to its curve
+                first, look = seed == 0, {"alpha": 1 - 0.65 * seed / max(seeds, 1)}
+                told = "measured, a shade for each seed" if first else ""
+                plots.curve(ax, t, np.maximum(gap[seed], 1e-12), told, style.POSITIVE, **look)
+                told = "allowed by the bound" if first else ""
+                plots.curve(ax, t, allowed[seed], told, style.PREDICTED, ls="--", **look)
             plots.slope(ax, t[t >= 100], float(gap[0].values[t >= 100][0]), -0.5, "slope $-1/2$")
             ax.set(
                 xscale="log",
@@ -116,7 +117,7 @@ class Rates(Experiment):
                 ylabel="$1 -$ margin / $γ^{(m)}$",
                 title=title,
             )
-        axes[0].legend()
+        axes[0].legend(fontsize=8)
         return fig
 
     def note(self, result: Any) -> str:

@@ -1,10 +1,11 @@
 "use strict";
 (() => {
   const NS = "http://www.w3.org/2000/svg";
-  const W = 460, H = 320, L = 62, R = 14, T = 12, B = 44;
+  const W = 460, H = 320, L = 62, R = 22, T = 12, B = 44;
   const COLOURS = ["var(--negative)", "var(--positive)", "var(--holds)", "var(--undecided)", "var(--vacuous)", "var(--soft)"];
   // A class has one colour wherever it appears.
   const colour = (name, k) => ({ positive: "var(--positive)", negative: "var(--negative)" })[name] || COLOURS[k % 6];
+  const FEW = 16; // points of a curve that are marked, so that what was measured is told from what joins it
   const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "1 4"];
 
   const make = (tag, attributes, parent, text) => {
@@ -69,6 +70,7 @@
     if (!xs.length) { box.textContent = "no finite values to draw"; return; }
     const low = Math.min(...ys), high = Math.max(...ys), pad = chart.log_y ? 0 : 0.05 * (high - low || Math.abs(high) || 1);
     const x = axis(Math.min(...xs), Math.max(...xs), chart.log_x), y = axis(low - pad, high + pad, chart.log_y);
+    if (!chart.log_x && xs.every(Number.isInteger)) x.ticks = x.ticks.filter(Number.isInteger); // layers, indices, widths
     const { svg, px, py } = frame(box, x, y, [chart.x_label, chart.y_label]);
     for (const [name, value] of Object.entries(chart.levels)) {
       if (!usable(value, chart.log_y)) continue;
@@ -94,6 +96,7 @@
       let path = "", open = false;
       chart.series[name].forEach((v, i) => {
         if (!usable(v, chart.log_y) || !usable(chart.x[i], chart.log_x)) { open = false; return; }
+        if (chart.x.length <= FEW) make("circle", { cx: px(chart.x[i]).toFixed(1), cy: py(v).toFixed(1), r: 3.5, fill: colour(name, k) }, svg);
         path += `${open ? "L" : "M"}${px(chart.x[i]).toFixed(1)} ${py(v).toFixed(1)}`;
         open = true;
       });
@@ -108,7 +111,9 @@
     box.appendChild(tip);
     const legend = document.createElement("div");
     legend.className = "note";
+    const alone = names.length === 1 && !Object.keys(chart.levels).length && names[0] === chart.y_label;
     names.forEach((name, k) => {
+      if (alone) return; // the axis says it
       const item = document.createElement("span");
       item.style.marginRight = "1em";
       const mark = make("svg", { viewBox: "0 0 24 8", style: "width:24px;display:inline-block;margin-right:.3em" });
@@ -138,7 +143,8 @@
       if (!size) return;
       const reach = Math.min(1.1 / (Math.abs(d[0]) || 1e-300), 0.92 * tall / (Math.abs(d[1]) || 1e-300));
       make("line", { class: "ray", x1: px(0), y1: py(0), x2: px(reach * d[0]), y2: py(reach * d[1]) }, svg);
-      make("text", { x: px(1.05 * reach * d[0]), y: py(1.05 * reach * d[1]) + 4, "text-anchor": "middle" }, svg, chart.direction_names[k]);
+      const name = { x: px(reach * d[0]), y: py(reach * d[1]) + (d[1] < 0 ? 20 : -10), class: "name", "text-anchor": "middle" };
+      make("text", name, svg, chart.direction_names[k]);
     });
     const tip = document.createElement("div");
     tip.className = "tip";
