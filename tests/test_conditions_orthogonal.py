@@ -181,6 +181,19 @@ def test_a_planted_pair_is_found_among_pruned_ones():
     assert (broken.status, broken.witness["rows"]) == ("fails", [40, 4042])
 
 
+def test_pairs_are_counted_once_and_parallel_rows_are_a_pair():
+    data = mf.Dataset([[1.0, 0], [2, 0], [3, 0], [-1, 0], [-2, 0]], [1, 1, 1, -1, -1])
+    witness = orthogonal_separability(data).witness
+    assert witness["pairs_examined"] == witness["pairs_total"] == 10
+    i, j = witness["same_class"]["rows"]
+    assert i != j
+    assert data.y[i] == data.y[j]
+    assert witness["same_class"]["cosine"] == 1
+    several = mf.data.phuong2021(n=1500, d=5)  # in several blocks, some of them on the diagonal
+    witness = orthogonal_separability(several).witness
+    assert witness["pairs_examined"] == witness["pairs_total"]
+
+
 def test_narrow_cones_need_no_pairs_and_the_bound_is_below_every_cosine():
     n = 3000
     y = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)

@@ -152,10 +152,6 @@ class CheckpointFolder:
         path = self.path(name)
         return load_checkpoint(path) if path.exists() else None
 
-    def discard(self, name: str) -> None:
-        """Forget `name`: the work it belongs to is finished and saved."""
-        self.path(name).unlink(missing_ok=True)
-
 
 def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
     h = hashlib.sha256(text.encode())

@@ -253,11 +253,6 @@ def inverse(a: np.ndarray, p: int) -> np.ndarray:
     return result
 
 
-def rank_at_least(X, p: int = PRIMES[0]) -> int:
-    """A proved lower bound of rank X, equal to it unless p divides an unlucky minor."""
-    return int(ranks_mod(residues(np.atleast_2d(X), p)[None], p)[0])
-
-
 def dependence(X) -> list[int] | None:
     """Integers c, not all 0, with Σ c_i x_i = 0 up to positive powers of two per row; None if the rows are independent.
 

@@ -24,26 +24,11 @@ def log_sum_exp(x, axis=-1):
         return xp.squeeze(top, axis) + xp.log(xp.sum(xp.exp(x - top), axis=axis))
 
 
-def log_mean_exp(x, axis=-1):
-    return log_sum_exp(x, axis) - np.log(x.shape[axis])
-
-
 def soft_max_weights(x, axis=-1):
     """e^x / Σ e^x without overflow."""
     xp = namespace(x)
     e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
     return e / xp.sum(e, axis=axis, keepdims=True)
-
-
-def log_add(a, b):
-    """log(e^a + e^b)."""
-    return namespace(a).logaddexp(a, b)
-
-
-def log_float(log_value: float) -> float:
-    """e^log_value as a float where it fits, 0.0 or inf where it does not."""
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.exp(log_value))
 
 
 def parse_log_number(text: str) -> float:

@@ -65,12 +65,15 @@ class _Extreme:
     rows: tuple[int, int] | None = None
 
     def see(self, I: np.ndarray, J: np.ndarray, P: np.ndarray) -> float:
-        """Take in a block; returns its own smallest value (pairs i = j count there, which never are the smallest)."""
+        """Take in a block; returns its own smallest value, in which i = j counts: it is 1 up to rounding."""
         smallest = float(P.min()) if self.sign > 0 else -float(P.max())
         if smallest < self.value:
             row, column = divmod(int(P.argmin() if self.sign > 0 else P.argmax()), P.shape[1])
-            if I[row] != J[column]:
-                self.value, self.rows = smallest, (int(I[row]), int(J[column]))
+            if I[row] == J[column]:  # a class of parallel rows; across classes this cannot be
+                P = np.where(I[:, None] == J, np.inf, P)
+                row, column = divmod(int(P.argmin()), P.shape[1])
+            if self.sign * P[row, column] < self.value:
+                self.value, self.rows = self.sign * float(P[row, column]), (int(I[row]), int(J[column]))
         return smallest
 
     def pair(self, data: Dataset) -> dict[str, Any]:
@@ -110,8 +113,8 @@ def _scan(data: Dataset, tolerance: float, all_violations: bool) -> _Scan:
     with progress(total, "pairs of rows") as meter:
         for task in tasks:
             for I, J, P, k, s in _open_blocks(data, scan, cosines, task, tolerance, meter):
-                scan.examined += P.size
-                meter.advance(P.size)
+                scan.examined += (seen := _pairs(task, (k, k + len(I)), (s, s + len(J))))
+                meter.advance(seen)
                 if _look(data, scan, task, I, J, P, k, s, tolerance, cosines.error) and not all_violations:
                     return scan
     return scan
@@ -126,12 +129,20 @@ def _open_blocks(data: Dataset, scan: _Scan, cosines: Cosines, task: Corner, tol
     for tile in device_scan.tiles(data.X, task.left, task.right, task.limit, extreme.sign):
         i, j = int(task.left.rows[tile.at[0]]), int(task.right.rows[tile.at[1]])
         if tile.smallest > threshold + cosines.error:
-            scan.examined += (size := (tile.l - tile.k) * (tile.t - tile.s))
-            meter.advance(size)
+            scan.examined += (seen := _pairs(task, (tile.k, tile.l), (tile.s, tile.t)))
+            meter.advance(seen)
             if tile.smallest < extreme.value and i != j:
                 extreme.value, extreme.rows = tile.smallest, (i, j)
         else:
             yield from cosines.rectangle(task.left, task.right, (tile.k, tile.l), (tile.s, tile.t))
+
+
+def _pairs(task: Corner, of_left: tuple[int, int], of_right: tuple[int, int]) -> int:
+    """Pairs of the block left.rows[k:l] x right.rows[s:t]; within one class each unordered pair once, i = j never."""
+    (k, l), (s, t) = of_left, of_right
+    if task.left is not task.right:
+        return (l - k) * (t - s)
+    return int(np.maximum(t - np.maximum(np.arange(k + 1, l + 1), s), 0).sum())
 
 
 def _look(data: Dataset, scan: _Scan, task: Corner, I, J, P, k: int, s: int, tolerance: float, error: float) -> bool:
