@@ -333,6 +333,7 @@ def needs():
         "shared": (nn.Sequential(shared, nn.ReLU(), shared), data, {}, "runs twice"),
         "nan": (diverged, data, {}, "NaN or infinity"),
         "shape": (mlp(6, 5, 1), data, {"input_shape": (5,)}, "do not fill the input shape"),
+        "dimension": (mlp(7, 5, 1), data, {}, "cannot take examples of shape (6,)"),
         "no layers": (nn.ReLU(), data, {}, "no linear or convolutional layer"),
         "not a model": (3, data, {}, "cannot inspect a int"),
         "few": (mlp(6, 5, 1), data, {"examples": 2}, "at least 4"),
@@ -349,7 +350,7 @@ def needs():
 @pytest.mark.parametrize(
     "case",
     ["tanh", "leaky", "one layer", "conv last", "three classes", "one class", "empty", "not pairs", "labels", "shared",
-     "nan", "shape", "no layers", "not a model", "few", "held-out label"],
+     "nan", "shape", "dimension", "no layers", "not a model", "few", "held-out label"],
 )  # fmt: skip
 def test_what_it_cannot_read_it_refuses_in_one_line(case):
     model, data, options, said = needs()[case]

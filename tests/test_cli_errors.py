@@ -183,6 +183,61 @@ def test_unreadable_file(tmp_path):
     assert_refused(marginflow("check", str(path)), ["locked.csv", "cannot be read"])
 
 
+DATA = "phuong2021:n=20,d=3"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", DATA, "--until", "frozen"],
+        ["train", DATA, "--method", "gd", "--epochs", "1"],
+        ["train", DATA, "--method", "gd", "--epochs", "1", "--seeds", "2"],
+        ["train", DATA, "--until", "frozen", "--seeds", "2"],
+        ["demo"],
+        ["reproduce", "one_number", "--quick"],
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(arguments, tmp_path, monkeypatch, capfd):
+    """A file lies where the folder would have to be: refused on every system and for every user."""
+    import marginflow.experiments.demo as demo
+    from marginflow.cli import training
+    from marginflow.experiments.figures.one_number import OneNumber
+
+    working = lambda *_, **__: pytest.fail("the work was begun")  # noqa: E731
+    for owner, name in (
+        (training, "train"),
+        (training.ensembles, "ensemble"),
+        (demo, "check"),
+        (OneNumber, "measure"),
+    ):
+        monkeypatch.setattr(owner, name, working)
+    (tmp_path / "file").write_text("")
+    code = run([*arguments, "--out", str(tmp_path / "file" / "inside"), "--json"])
+    assert_one_line(code, *capfd.readouterr(), [str(tmp_path / "file" / "inside")])
+
+
+def test_a_system_error_is_one_line_and_a_wrong_program_is_a_defect(monkeypatch, capfd):
+    import errno
+
+    import marginflow.data.catalogue as catalogue
+
+    def failing(error):
+        def load(spec):
+            raise error
+
+        return load
+
+    monkeypatch.setattr(
+        catalogue, "_family", failing(OSError(errno.ENOSPC, "No space left on device", "here"))
+    )
+    code = run(["check", "phuong2021:", "--json"])
+    assert_one_line(code, *capfd.readouterr(), ["here", "No space left on device"])
+    monkeypatch.setattr(catalogue, "_family", failing(OSError("of no system")))
+    assert run(["check", "phuong2021:", "--json"]) == 3
+    assert "defect" in capfd.readouterr().err
+
+
 def test_no_command_shows_the_help():
     result = marginflow()
     assert result.returncode == 0

@@ -135,6 +135,14 @@ def test_the_terminal_does_not_read_markup(capsys):
     assert "[red]x[/red] [/]" in capsys.readouterr().out
 
 
+def test_the_prompt_shows_the_table_and_not_a_wall_of_arrays():
+    import marginflow as mf
+
+    data = mf.Dataset(np.eye(2), [1, -1])
+    for record in (data, mf.check(data, "linear_separability"), mf.margins.linear(data)):
+        assert repr(record) == str(record) == "\n\n".join(t.to_text() for t in record.tables())
+
+
 def test_cells_are_short():
     assert show(np.ones((3, 4))) == "array(3, 4)"
     assert show(10**41 + 1) == "1.00000e+41"

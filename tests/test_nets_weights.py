@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from refusals import refusal
 
+import marginflow as mf
 from marginflow import nets
 from marginflow._core.errors import InputError
 from marginflow.nets import TwoLayer
@@ -86,6 +87,31 @@ def test_wrong_weights_are_refused(theta, says, tmp_path):
     path = tmp_path / "w.safetensors"
     nets.save_weights(path, theta)
     assert refusal(lambda: nets.load_weights(path, NET, D), says).startswith(f"{path}: ")
+
+
+GIVEN = {
+    **{name: row for name, row in REFUSED.items() if name != "integers"},
+    "words": ({**THETA, "a": ["x", "y", "z"]}, "tensor 'a' is not an array of numbers"),
+    "ragged": ({**THETA, "W": [[1.0, 2.0], [3.0]]}, "tensor 'W' is not an array of numbers"),
+    "nothing": ({}, "tensor 'W' is missing (found: none)"),
+}
+ON = mf.Dataset(np.array([[1.0, 2.0], [-1.0, -3.0], [2.0, 1.0]]), [1, -1, 1])
+TAKERS = {
+    "flow": lambda theta: mf.train(NET, theta, ON, until="frozen"),
+    "gd": lambda theta: mf.train(NET, theta, ON, method="gd", epochs=1),
+    "kkt": lambda theta: mf.margins.kkt(NET, theta, ON),
+    "verify": lambda theta: mf.verify(NET, theta, ON),
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS.keys())
+@pytest.mark.parametrize(("theta", "says"), GIVEN.values(), ids=GIVEN.keys())
+def test_wrong_weights_are_refused_wherever_they_are_given(theta, says, take):
+    refusal(lambda: take(theta), says)
+
+
+def test_weights_of_nothing_but_zeros_have_no_direction_to_judge():
+    refusal(lambda: mf.verify(NET, {k: 0 * w for k, w in THETA.items()}, ON), "all zero")
 
 
 def test_a_damaged_file_is_refused_wherever_it_is_cut(tmp_path):

@@ -491,3 +491,14 @@ def test_a_trained_run_is_saved_whole(tmp_path):
     run = marginflow.train(net, theta, data, method="gd", epochs=3, progress=False)
     again = marginflow.load(marginflow.save(run, tmp_path / "run"))
     assert all(same(getattr(run, field.name), getattr(again, field.name)) for field in dataclasses.fields(Run))
+
+
+def test_a_folder_of_several_seeds_says_what_to_give_instead(tmp_path):
+    flows, many = tmp_path / "flows", tmp_path / "many"
+    for seed in (4, 5):
+        store.save(run_of(TwoLayer(3), 2), flows / f"seed-{seed}")
+    many.mkdir()
+    (many / store.ENSEMBLE).write_bytes(b"")
+    for ask in (store.load, marginflow.verify, lambda path: marginflow.report(path, tmp_path / "page.html")):
+        refusal(lambda ask=ask: ask(flows), f"{flows}: holds 2 runs and is none itself; give one, such as")
+        refusal(lambda ask=ask: ask(many), "no run; train one seed")

@@ -231,6 +231,6 @@ def test_prediction_never_imports_a_trainer():
 def test_weights_of_the_wrong_shape_are_refused():
     with pytest.raises(mf.InputError, match="W"):
         mf.verify(mf.TwoLayer(3), {"W": np.ones((3, 5)), "a": np.ones(3)}, SPANNING)
-    with pytest.raises(mf.InputError, match="NaN"):
+    with pytest.raises(mf.InputError, match="tensor 'W' is nan"):
         mf.verify(mf.TwoLayer(3), {"W": np.full((3, 2), np.nan), "a": np.ones(3)}, SPANNING)
     assert Prediction  # the record is public

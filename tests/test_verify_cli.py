@@ -92,6 +92,7 @@ def test_strict_exits_with_one(weights):
         (["verify", "--weights", "nothing.safetensors", "phuong2021:n=20,d=3"], "nothing.safetensors"),
         (["verify", "no-such-run"], "no-such-run"),
         (["verify", "--weights", "WEIGHTS", "phuong2021:n=20,d=3"], "R^3"),
+        (["verify", "--weights", "WEIGHTS", "phuong2021:n=20,d=3"], "limit.safetensors"),
         (["predict", "phuong2021:n=20,d=3", "--width", "0"], "width"),
         (["predict", "phuong2021:n=20,d=3", "--activation", "rellu"], "relu"),
         (["predict", "phuong2021:n=20,d=3", "--train", "all"], "both, input, output"),

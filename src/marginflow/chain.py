@@ -62,7 +62,8 @@ def page_of(what: Run | str | os.PathLike, verdicts: Verdicts | None = None) -> 
     if figure_page.is_figure(path):
         return figure_page.figure_page(path)
     found = "no such file or folder" if not path.exists() else "neither a run, nor a figure, nor a sweep"
-    raise InputError(f"{path}: {found}; give the folder of a run or a sweep, or the NAME.json of a figure")
+    remedy = f"{found}; give the folder of a run or a sweep, or the NAME.json of a figure"
+    raise InputError(f"{path}: {store.several_seeds(path) or remedy}")
 
 
 def _page_of_run(run: Run, verdicts: Verdicts | None) -> Any:

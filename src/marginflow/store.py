@@ -38,6 +38,7 @@ from marginflow.runs import Run
 FORMAT, VERSION = "marginflow-run", 1
 CHECKPOINT, CHECKPOINT_VERSION = "marginflow-checkpoint", "1"
 MANIFEST = "run.json"
+ENSEMBLE = "ensemble.nc"  # what is kept of seeds that were trained together
 # Data up to this size travel with the run. Larger ones are stored as the DATA argument that makes them, if it does.
 EMBED_BYTES = 32 * 2**20
 _PAYLOAD = re.compile(r"(weights|history|arrays)-[0-9a-f]{16}\.(safetensors|nc)")
@@ -60,7 +61,7 @@ def save(run: Run, path: str | os.PathLike) -> Path:
                 "history": ("nc", _netcdf(view, run)),
                 "arrays": ("safetensors", to_bytes({**arrays, **embedded}))}
 
-    folder.mkdir(parents=True, exist_ok=True)
+    files.folder(folder)
     listed = {}
     for role, (suffix, content) in contents.items():
         digest = hashlib.sha256(content).hexdigest()
@@ -72,6 +73,13 @@ def save(run: Run, path: str | os.PathLike) -> Path:
     files.write(folder / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False, ensure_ascii=False).encode())
     _sweep(folder, keep={entry["name"] for entry in listed.values()})
     return folder
+
+
+def prepare(path: str | os.PathLike) -> Path:
+    """The folder `path` as a place for a run, made if need be; asked before a long training."""
+    folder = Path(path)
+    _refuse_folder(folder)
+    return files.folder(folder)
 
 
 def load(path: str | os.PathLike) -> Run:
@@ -105,6 +113,17 @@ def is_run(path: str | os.PathLike) -> bool:
     """Whether a finished save is at `path`."""
     path = Path(path)
     return (path if path.name == MANIFEST else path / MANIFEST).is_file()
+
+
+def several_seeds(path: str | os.PathLike) -> str | None:
+    """What to do with the folder that a training of several seeds wrote; None for any other."""
+    path = Path(path)
+    runs = sorted(manifest.parent.name for manifest in path.glob(f"*/{MANIFEST}"))
+    if runs:
+        return f"holds {len(runs)} runs and is none itself; give one, such as {path / runs[0]}"
+    if (path / ENSEMBLE).is_file():
+        return f"holds the numbers of several seeds ({ENSEMBLE}) and no run; train one seed with --out to have one"
+    return None
 
 
 def save_checkpoint(path: str | os.PathLike, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -188,7 +207,8 @@ def _manifest(path: str | os.PathLike) -> tuple[Path, dict[str, Any]]:
     if not folder.is_dir():
         raise InputError(f"{path}: no such run; give the folder that --out named")
     if not where.is_file():
-        raise InputError(f"{folder}: no {MANIFEST} in it, so no run was finished here; train again or resume")
+        missing = f"no {MANIFEST} in it, so no run was finished here; train again or resume"
+        raise InputError(f"{folder}: {several_seeds(folder) or missing}")
     try:
         manifest = json.loads(where.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

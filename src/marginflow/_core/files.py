@@ -5,6 +5,20 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from marginflow._core.errors import InputError
+
+
+def folder(path: str | os.PathLike) -> Path:
+    """The folder `path`, made if need be; refused if nothing can be written there."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: no such folder can be made ({error.strerror}); choose another") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: this folder may not be written to; choose another")
+    return path
+
 
 def write(path: str | os.PathLike, content: bytes) -> None:
     """`content` as the whole of the file `path`, in one step.

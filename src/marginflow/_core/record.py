@@ -49,6 +49,12 @@ class Record:
     def __str__(self) -> str:
         return "\n\n".join(t.to_text() for t in self.tables())
 
+    def __init_subclass__(cls, **kwargs: Any):
+        """What the prompt shows is the table too; `dataclass` keeps a __repr__ that is there, and its own is a wall of
+        arrays."""
+        super().__init_subclass__(**kwargs)
+        cls.__repr__ = Record.__str__
+
     def _repr_html_(self) -> str:
         return "".join(t.to_html() for t in self.tables())
 

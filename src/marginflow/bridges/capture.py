@@ -126,7 +126,7 @@ def capture(
     with evaluating(model), progress(length(data), "examples") as meter, recording(model) as seen_now:
         for inputs, y in batches(data, model, input_shape):
             seen_now.clear()
-            model(inputs)
+            _run(model, inputs)
             out = _flat(
                 list(seen_now.values())[-1]
             )  # of the last layer with weights: before any sigmoid or softmax
@@ -175,7 +175,7 @@ def input_rows(model: Any, data: Any, layer: str, most: int, input_shape=None, s
     with evaluating(model), recording(model) as states:
         for inputs, y in batches(data, model, input_shape):
             states.clear()
-            model(inputs)
+            _run(model, inputs)
             got, where = _flat(states[layer, "input"]), places.next(len(y))
             rows = Sample(most, got.shape[1], got.dtype) if rows is None else rows
             rows.put(where, got)
@@ -183,6 +183,22 @@ def input_rows(model: Any, data: Any, layer: str, most: int, input_shape=None, s
     if rows is None:
         raise InputError("the held-out stream is empty; give at least one batch")
     return np.asarray(rows.rows(places.seen)), labels.rows(places.seen)[:, 0]
+
+
+def _run(model: Any, inputs: Any) -> None:
+    """One forward pass, for the hooks; torch's own words where the model cannot take such examples."""
+    import torch
+
+    try:
+        model(inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0]
+        raise InputError(
+            f"the model cannot take examples of shape {tuple(inputs.shape[1:])} ({said}); give the data it was "
+            "trained on, or the input shape it expects"
+        ) from error
 
 
 @contextmanager

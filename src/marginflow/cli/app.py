@@ -86,14 +86,22 @@ def run(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit is quiet
         return 0
+    except OSError as error:  # of the system: no such folder, no permission, no space left
+        if error.errno is None:
+            return _defect()
+        where = "a file could not be used" if error.filename is None else error.filename
+        return _complain(f"{where}: {error.strerror}; check the path, its permissions and the space left")
     except Exception:
-        traceback.print_exc()
-        print(
-            "marginflow: this is a defect; please report it with the output of `marginflow info`",
-            file=sys.stderr,
-        )
-        return 3
+        return _defect()
     return code if isinstance(code, int) else 0
+
+
+def _defect() -> int:
+    traceback.print_exc()
+    print(
+        "marginflow: this is a defect; please report it with the output of `marginflow info`", file=sys.stderr
+    )
+    return 3
 
 
 def _complain(message: object) -> int:

@@ -122,7 +122,7 @@ def one(
     out: str,
     options: Mapping[str, Any],
 ) -> Trained:
-    folder = Path(out) if out else None
+    folder = store.prepare(out) if out else None
     theta = inits.init(init, net, data.d, scale, seed)
     drawn = _drawn(init, scale, seed)
     if method == "flow":
@@ -356,7 +356,7 @@ def many(
     out: str,
     options: Mapping[str, Any],
 ) -> TrainedMany:
-    folder = Path(out) if out else None
+    folder = files.folder(out) if out else None
     options = dict(options)
     scale = inits.LAWS[init].scale if scale is None and init in inits.LAWS else scale
     members = ensembles.grid(
@@ -384,11 +384,11 @@ def many(
     values = singular_values(result.theta["W"]) if two_layer else None
     if folder is not None:
         files.write(
-            folder / "ensemble.nc",
+            folder / store.ENSEMBLE,
             bytes(result.to_xarray().to_netcdf(engine="scipy", format="NETCDF3_64BIT")),
         )
         _forget(folder)
-    return TrainedMany(result, None if folder is None else str(folder / "ensemble.nc"), values, neurons)
+    return TrainedMany(result, None if folder is None else str(folder / store.ENSEMBLE), values, neurons)
 
 
 def _leave(folder: Path | None) -> None:

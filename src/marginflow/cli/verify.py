@@ -27,11 +27,12 @@ def verify(
     from marginflow.cli.common import emit
 
     if weights:
-        from marginflow.nets.weights import load_weights
+        from marginflow.nets.weights import check_shapes, load_weights
 
         dataset = mf.data.load(target, label=label)
         theta = load_weights(weights)
         net = two_layer_from(theta, weights, activation, train)
+        check_shapes(theta, net, dataset.d, weights)
         verdicts = mf.verify(net, theta, dataset, theorems=theorem or None)
     else:
         verdicts = mf.verify(target, theorems=theorem or None)
@@ -41,12 +42,12 @@ def verify(
 
 
 def two_layer_from(theta, path: str, activation: str, train: str):
-    """The two-layer net that weights from anywhere must be: W (width × d), a (width)."""
+    """The two-layer net that weights from anywhere must be: W (width × d), a (width). A bias would change the net."""
     import marginflow as mf
 
-    if not {"W", "a"} <= set(theta):
+    if {"W", "a"} != set(theta):
         found = ", ".join(f"{k} {tuple(v.shape)}" for k, v in theta.items())
-        raise mf.InputError(f"{path}: needs arrays W (width × d) and a (width); found {found}")
+        raise mf.InputError(f"{path}: needs arrays W (width × d) and a (width), and no others; found {found}")
     if theta["W"].ndim != 2 or theta["a"].shape != theta["W"].shape[:1]:
         shapes = f"W {tuple(theta['W'].shape)}, a {tuple(theta['a'].shape)}"
         raise mf.InputError(

@@ -176,8 +176,7 @@ def reproduce(experiment: Experiment, out: str | Path = "figures") -> Reproducti
     from marginflow.report import style
 
     start = time.monotonic()
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = files.folder(out)
     result = experiment.measure()
     result.attrs |= {
         "experiment": experiment.name,

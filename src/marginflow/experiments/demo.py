@@ -85,6 +85,7 @@ def demo(seed: int = 0, out: str | Path = "demo-out", n: int = 500, d: int = 20,
 
     start, stages = time.monotonic(), {}
     folder = Path(out)
+    store.prepare(folder / "run")
 
     def timed(name, call):
         began = time.monotonic()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from marginflow import losses
-from marginflow._core.arrays import double, to_numpy
+from marginflow._core.arrays import double
 from marginflow._core.errors import InputError, unknown_name
 from marginflow._core.logs import parse_log_number
 from marginflow._core.progress import progress as progress_meter
@@ -23,6 +23,7 @@ from marginflow.flows.schedules import Adaptive
 from marginflow.flows.schedules import schedule as named_schedule
 from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, STALLED, Plan, started, turned
 from marginflow.nets.net import Net
+from marginflow.nets.weights import double_weights
 from marginflow.runs import Run
 
 METHODS = ("sgd", "gd", "ngd", "adam")
@@ -189,7 +190,7 @@ def descend(
         replacement=replacement,
         precision=precision,
     )
-    start = checked_weights(net, theta, data)
+    start = double_weights(theta, net, data.d)
     rule = named_schedule(schedule or ("adaptive" if method == "ngd" else "constant"), net, start, data)
     if isinstance(rule, Adaptive) and method != "ngd":
         raise InputError(f"schedule adaptive with method {method}; it is defined for ngd")
@@ -284,19 +285,3 @@ def ending(drive: Drive, code: int, at: int, log_loss: np.ndarray, asked: Reques
     if asked.until is not None:
         return Outcome.MAX_STEPS, f"{asked.until} not reached in {step} steps"
     return Outcome.CONVERGED, f"{asked.epochs} epochs, {step} steps"
-
-
-def checked_weights(net: Net, theta: Mapping[str, Any], data: Dataset) -> dict[str, np.ndarray]:
-    """θ as float64 NumPy arrays of the shapes the net asks for, all finite."""
-    shapes = net.shapes(data.d)
-    if set(shapes) != set(theta):
-        raise InputError(f"weights {sorted(theta)} given, but {net} has {sorted(shapes)}")
-    arrays = {name: np.array(to_numpy(theta[name]), dtype=np.float64) for name in shapes}
-    for name, shape in shapes.items():
-        if arrays[name].shape != tuple(shape):
-            raise InputError(
-                f"weight '{name}' has shape {arrays[name].shape}; {net} on {data.d} inputs needs {tuple(shape)}"
-            )
-        if not np.isfinite(arrays[name]).all():
-            raise InputError(f"weight '{name}' has a NaN or an infinity; give finite weights")
-    return arrays

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from marginflow import losses
-from marginflow._core.arrays import to_numpy
 from marginflow._core.errors import InputError
 from marginflow._core.logs import parse_log_number
 from marginflow._core.progress import progress
@@ -18,6 +17,7 @@ from marginflow.data.dataset import Dataset
 from marginflow.flows import coupled, late_phase, limit_map, observed, piecewise
 from marginflow.flows.interrupts import Interrupt, deferred_interrupt
 from marginflow.nets.net import Net
+from marginflow.nets.weights import double_weights
 from marginflow.runs import Events, Limit, Run
 
 # Default log t up to which a flow is integrated before the limit map is asked: the spread over neurons has then
@@ -79,7 +79,7 @@ def flow(net: Net, theta: Mapping[str, Any], data: Dataset, *, until: Any = "lim
     asked = {**request(net, until=until, loss=loss, mode=mode, rtol=rtol, max_steps=max_steps, records=records),
              **dict(options or {})}
     goal, chosen, step_error = target(until), losses.loss(loss), asked["rtol"]
-    start = _weights(net, theta, data)
+    start = double_weights(theta, net, data.d)
     if asked["mode"] == "adaptive":
         from marginflow.flows.adaptive import adaptive
 
@@ -105,21 +105,6 @@ def request(net: Net, *, until: Any = "limit", loss: Any = "logistic", mode: str
 
 def _spelled(goal: Target) -> str:
     return goal.kind if math.isnan(goal.value) else f"{goal.kind}={goal.value!r}"
-
-
-def _weights(net: Net, theta: Mapping[str, Any], data: Dataset) -> dict[str, np.ndarray]:
-    shapes = net.shapes(data.d)
-    start = {}
-    for name, shape in shapes.items():
-        if name not in theta:
-            raise InputError(f"weights have no array '{name}'; {net} needs {', '.join(shapes)}")
-        w = to_numpy(theta[name], np.float64)
-        if w.shape != tuple(shape):
-            raise InputError(f"weights '{name}' have shape {w.shape}; {net} on data in R^{data.d} needs {tuple(shape)}")
-        if not np.isfinite(w).all():
-            raise InputError(f"weights '{name}' hold a NaN or an infinity; give finite initial weights")
-        start[name] = np.array(w)
-    return start
 
 
 class _Exact:

@@ -21,6 +21,7 @@ from marginflow._core.status import Outcome
 from marginflow.data.dataset import Dataset
 from marginflow.nets.net import Net, Theta
 from marginflow.nets.two_layer import TwoLayer
+from marginflow.nets.weights import double_weights
 
 TIE = 1e-9  # |w_jᵀx_i| <= TIE ‖w_j‖‖x_i‖: the neuron counts as lying on the hyperplane, any slope in [φ'(0-), φ'(0+)]
 EULER = 1e-6  # |θᵀ∇q_i - k q_i| above this (relative): the function is not k-homogeneous
@@ -80,10 +81,7 @@ def kkt(net: Net, theta: Theta, data: Dataset, tie: float = TIE) -> KKT:
         raise InputError(f"{net} is not homogeneous in its trained weights, so it has no max-margin problem")
     if getattr(net, "outputs", 1) != 1:
         raise InputError(f"{net} has several outputs; the problem is stated for one output per example")
-    missing = [name for name in net.trained if name not in theta]
-    if missing:
-        raise InputError(f"θ has no array '{missing[0]}'; this net trains {', '.join(net.trained)}")
-    arrays = {name: to_numpy(value, np.float64) for name, value in theta.items()}
+    arrays = double_weights(theta, net, data.d)
     fixed = {name: value for name, value in arrays.items() if name not in net.trained}
     trained = {name: arrays[name] for name in net.trained}
     pairs, columns, correction = _ties(net, arrays, data, tie)

@@ -24,14 +24,36 @@ def load_weights(path: str | os.PathLike, net: Net | None = None, d: int | None 
     for name, w in theta.items():
         if w.dtype.kind != "f":
             raise InputError(f"{path}: tensor '{name}' holds {w.dtype}; give floating-point weights")
-        if not np.isfinite(w).all():
-            at = tuple(map(int, np.argwhere(~np.isfinite(w))[0]))
-            raise InputError(f"{path}: tensor '{name}' is {w[at]} at {list(at)}; weights must be finite")
+    check_finite(theta, str(path))
     if net is not None:
         if d is None:
             raise TypeError("load_weights: a net's shapes depend on d; pass d as well")
         check_shapes(theta, net, d, str(path))
     return theta
+
+
+def double_weights(theta: Theta, net: Net, d: int) -> dict[str, np.ndarray]:
+    """θ in float64: finite, and exactly this net's arrays and shapes, or a refusal."""
+    if not isinstance(theta, Mapping):
+        raise InputError(f"weights are a {type(theta).__name__}; give a dict of arrays, such as inits.balanced returns")
+    arrays = {}
+    for name, w in theta.items():
+        try:
+            arrays[name] = np.array(to_numpy(w), np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"weights: tensor '{name}' is not an array of numbers") from None
+    check_shapes(arrays, net, d)
+    check_finite(arrays)
+    return arrays
+
+
+def check_finite(theta: Mapping[str, np.ndarray], where: str = "weights") -> None:
+    """Refuse NaN and infinities, naming the first."""
+    for name, w in theta.items():
+        if not np.isfinite(w).all():
+            at = tuple(map(int, np.argwhere(~np.isfinite(w))[0]))
+            raise InputError(f"{where}: tensor '{name}' is {w[at]} at {list(at)}; weights must be finite, and a run "
+                             "that diverged has none")
 
 
 def check_shapes(theta: Theta, net: Net, d: int, where: str = "weights") -> None:
@@ -43,7 +65,8 @@ def check_shapes(theta: Theta, net: Net, d: int, where: str = "weights") -> None
                              f"{net} needs {name} of shape {want}")
         got = tuple(np.shape(theta[name]))
         if got != want:
-            remedy = "store the transpose" if got == want[::-1] else f"set the net's sizes, or d = {d}, to match"
+            other = f"set its sizes to match, or give other data than in R^{d}"
+            remedy = "store the transpose" if got == want[::-1] else other
             raise InputError(f"{where}: tensor '{name}' has shape {got}, the net needs {want}; {remedy}")
     extra = sorted(set(theta) - set(shapes))
     if extra:

@@ -16,6 +16,7 @@ from marginflow._core.errors import InputError
 from marginflow.data.dataset import Dataset
 from marginflow.nets.net import Net, Theta
 from marginflow.nets.two_layer import TwoLayer
+from marginflow.nets.weights import double_weights
 from marginflow.runs import Run
 
 
@@ -97,25 +98,15 @@ class Evidence(Subject):
     def __init__(self, net: Net, theta: Theta, data: Dataset, run: Run | None = None, loss: str = "logistic"):
         super().__init__(net, data)
         self.run = run
-        self.last = {k: to_numpy(v, np.float64) for k, v in theta.items()}
+        self.last = double_weights(theta, net, data.d)
         self.theta = self.last
         if run is not None and run.limit is not None:
-            self.theta = {k: to_numpy(v, np.float64) for k, v in run.limit.theta.items()}
+            self.theta = double_weights(run.limit.theta, net, data.d)
+        if not any(self.theta[name].any() for name in net.trained):
+            raise InputError(
+                "the trained weights are all zero and have no direction; give weights that were trained"
+            )
         self.loss = losses.loss(run.loss if run is not None else loss)
-        expected = net.shapes(data.d)
-        for name, shape in expected.items():
-            if name not in self.theta:
-                needed = ", ".join(f"{k} {v}" for k, v in expected.items())
-                raise InputError(f"weights have no array '{name}'; needed: {needed}")
-            if self.theta[name].shape != tuple(shape):
-                raise InputError(
-                    f"weight '{name}' has shape {self.theta[name].shape}, but this net on inputs in "
-                    f"R^{data.d} needs {shape}"
-                )
-            if not np.isfinite(self.theta[name]).all():
-                raise InputError(
-                    f"weight '{name}' holds NaN or infinity; give the weights of a run that did not diverge"
-                )
 
     @property
     def at_limit(self) -> bool:
