@@ -279,6 +279,9 @@ def test_the_record_shows_itself(tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert page.endswith("page.html")
     assert "What Sequential learned" in text
+    said = {"holds": "applies to", "vacuous": "is silent about", "undecided": "may apply to"}[found.status.value]
+    assert f"The two-neuron theorem {said} the head" in text  # what the word at the top is about
+    assert "array(" not in text
     assert not re.search(r"""(src|href)=["']?http""", text)
 
 

@@ -85,10 +85,11 @@ class LayerReport(Record):
                "rank", "significant", "aligned")  # fmt: skip
 
     def table(self) -> Table:
-        rows = [("examples", f"{self.examples} of {self.seen}"), ("norms", show(self.norms)),
+        rows = [("examples", f"{self.examples} of {self.seen}"), ("least and largest norm", show(self.norms)),
                 ("angle of the class means", f"{np.degrees(self.mean_angle):.2f}°")]  # fmt: skip
         rows += [
-            (name, f"{_cell(c)}, {show(dict(c.get('witness', {})))}") for name, c in self.conditions.items()
+            (name, ", ".join(filter(None, (_cell(c), show(dict(c.get("witness", {})))))))
+            for name, c in self.conditions.items()
         ]
         rows += [(f"margin, {kind}", show(bounds)) for kind, bounds in self.margins.items()]
         return Table(f"{self.name}: {self.target}", ("quantity", "value"), tuple(rows), self.notes)

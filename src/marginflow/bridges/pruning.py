@@ -240,7 +240,9 @@ class HeadReport(Record):
     notes: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
-        rows = [(f"prediction: {k}", show(v)) for k, v in self.prediction.items()]
+        # The vectors are in the JSON.
+        words = {k: v for k, v in self.prediction.items() if not hasattr(v, "shape")}
+        rows = [(f"prediction: {k}", show(v)) for k, v in words.items()]
         rows += [(f"neurons: {k}", show(v)) for k, v in self.neurons.items()]
         rows += [(f"KKT: {k}", show(v)) for k, v in self.kkt.items()]
         title = f"head {self.layers[0]} → ReLU → {self.layers[1]} ({self.width} neurons): {self.target}"
