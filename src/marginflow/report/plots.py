@@ -5,14 +5,18 @@ import numpy as np
 from marginflow.report.style import ACCENT, CYCLE, NEGATIVE, NEUTRAL, POSITIVE, PREDICTED
 
 
-def singular_values(ax, values, low=None, high=None, label: str = "", color: str = NEGATIVE) -> None:
+def singular_values(ax, values, low=None, high=None, label: str = "") -> None:
     """One dot per singular value; a bar from `low` to `high` where there are several seeds."""
     k = np.arange(1, len(values) + 1)
     if low is not None and high is not None:
-        ax.vlines(k, low, high, color=color, alpha=0.45, linewidth=3)
-    ax.plot(k, values, "o", color=color, markersize=5, label=label or None)
+        ax.vlines(k, low, high, color=NEGATIVE, alpha=0.45, linewidth=3)
+    ax.plot(k, values, "o", color=NEGATIVE, markersize=5, label=label or None)
     ax.set(xlabel="index", ylabel="singular value", xticks=k)
     ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+
+
+def initial_singular_values(ax, values) -> None:
+    ax.plot(np.arange(1, len(values) + 1), values, "x", color=NEUTRAL, markersize=4, label="at the start")
 
 
 def neurons(ax, coordinates, sign, directions=None, names=("$w_+$", "$w_-$")) -> None:

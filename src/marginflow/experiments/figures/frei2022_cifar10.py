@@ -187,7 +187,8 @@ class Cifar10StableRank(Experiment):
             look = {
                 "color": style.CYCLE[k % len(style.CYCLE)],
                 "marker": style.MARKERS[k % len(style.MARKERS)],
-                "markersize": 3,
+                "markersize": 4,
+                "markevery": 0.05,  # of the panel: late epochs crowd on a logarithmic axis
             }
             for ax, name in zip(axes[0], ("stable_rank", "train_accuracy", "test_accuracy"), strict=True):
                 values = result[name].sel(scale=scale)

@@ -123,10 +123,7 @@ class Figure1(Experiment):
         s = result.singular_values.values
         low, mid, high = s.min(axis=0), spread(s).middle, s.max(axis=0)
         plots.singular_values(left, mid, low, high, label="after training")
-        start = spread(result.initial_singular_values.values).middle
-        left.plot(
-            np.arange(1, len(start) + 1), start, "x", color=style.NEUTRAL, markersize=4, label="at the start"
-        )
+        plots.initial_singular_values(left, spread(result.initial_singular_values.values).middle)
         left.set_title("(a) singular values of W")
         left.legend()
         plots.neurons(

@@ -197,7 +197,8 @@ class Figure3(DigitNet):
             said = "separable" if bool((one.separable == 1).all()) else "not separable"
             ax.set(title=f"{'input' if name == 'x' else f'layer {name.split()[0]}'}: {said}", yticks=[])
             ax.ticklabel_format(axis="x", scilimits=(-2, 3))
-        axes[0, 0].legend(fontsize=7)
+            ax.set_xlabel("inner product")
+        axes[0, 0].legend()
         ax = axes.flat[9]
         wrong = ((result.wrong_within + result.wrong_across) / 2).sel(representation=names).mean("seed")
         for split, look in (("train", "o-"), ("test", "s--")):
@@ -207,9 +208,10 @@ class Figure3(DigitNet):
             xlabel="layer (0: the input)",
             title="pairs of the wrong sign",
             xticks=range(len(names)),
+            ylabel="share",
             ylim=(0, 1),
         )
-        ax.legend(fontsize=7)
+        ax.legend()
         return fig
 
     def note(self, result: Any) -> str:

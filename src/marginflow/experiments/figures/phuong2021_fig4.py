@@ -123,9 +123,7 @@ class Figure4(DigitNet):
         many = result.sizes["seed"] > 1
         bars = {"low": end.min("seed"), "high": end.max("seed")} if many else {}
         plots.singular_values(axes[0, 0], end.mean("seed").values, **bars, label="after training")
-        plots.singular_values(
-            axes[0, 0], start.mean("seed").values, label="before training", color=style.NEUTRAL
-        )
+        plots.initial_singular_values(axes[0, 0], start.mean("seed").values)
         axes[0, 0].set(title="ten largest singular values of $W_7$")
         axes[0, 0].legend()
         first = result.isel(seed=0)
@@ -137,8 +135,11 @@ class Figure4(DigitNet):
                 result.epoch, course, "o-", markersize=3, color=style.NEGATIVE, alpha=1 - 0.08 * k
             )
         axes[0, 2].set_xscale("symlog", linthresh=1.0)
+        ticks = [t for t in (1, 3, 10, 30, 100, 300) if t < 0.8 * self.epochs]
+        axes[0, 2].set_xticks([0, *ticks, self.epochs], ["0", *map(str, ticks), str(self.epochs)])
+        axes[0, 2].minorticks_off()
         axes[0, 2].set(
-            xlabel="epoch", ylabel="singular value", title="the same during training", xlim=(0, self.epochs)
+            xlabel="epoch", ylabel="singular value", title="the same against time", xlim=(0, self.epochs)
         )
         return fig
 
