@@ -4,6 +4,7 @@ Every function takes a claimed witness, trusts nothing about it, and returns a n
 arithmetic on the stored floating-point data (for kernels, barring underflow).
 """
 
+import dataclasses
 import math
 from fractions import Fraction
 from typing import Protocol
@@ -76,32 +77,49 @@ def norm_bounds(w: np.ndarray) -> tuple[float, float]:
     return norm * (1 - 4 * UNIT) / unit, norm * (1 + 4 * UNIT) / unit
 
 
-def least_product(
-    rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0
-) -> float:
-    """A proved lower bound on min_i z_iᵀw.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Attained:
+    """margin: min_i z_iᵀw/‖w‖ from below, proved. values: z_iᵀw as one plain pass gives them, not proved."""
+
+    margin: float
+    values: np.ndarray
+
+
+def attained(rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0) -> Attained:
+    """The margin that w attains. Negative when w does not separate.
 
     One plain pass gives z_iᵀw within γ_{d+2}‖z_i‖‖w‖ (Cauchy-Schwarz on the usual dot-product bound); only rows
     that this leaves in doubt about being the minimum are evaluated again in doubled precision. `row_error`: the
     stored z_i stand for rows that differ from them by at most row_error·‖z_i‖.
     """
-    norms = rows.norms() if norms is None else norms
+    top = float(np.abs(w).max(initial=0.0))
+    if not np.isfinite(w).all() or not top:
+        return Attained(0.0, np.zeros(rows.n))
+    unit = 1.0 if 1e-100 < top < 1e100 else 2.0 ** -np.round(np.log2(top))
+    w = w * unit
+    low, high = norm_bounds(w)
+    values = rows.products(w)
+    least = _least(rows, w, high, values, rows.norms() if norms is None else norms, row_error)
+    margin = least / (high if least >= 0 else low) * (1 - 4 * UNIT * math.copysign(1.0, least))
+    return Attained(margin, values if unit == 1.0 else values / unit)
+
+
+def _least(rows: Rows, w: np.ndarray, length: float, values, norms, row_error: float) -> float:
+    """A proved lower bound on min_i z_iᵀw; `length` is at least ‖w‖."""
     d = rows.d
     gamma = (d + 4) * UNIT / (1 - (d + 4) * UNIT)
     # norms are themselves computed: relative error below γ_{d+2}, absorbed by the factor.
-    reach = norms * norm_bounds(w)[1] * (1 + 2 * gamma)
-    error = gamma * reach + 2 * d * SMALLEST
-    values = rows.products(w) - row_error * reach
-    ceiling = float(np.min(values + error))
-    doubtful = np.flatnonzero(values - error <= ceiling)
-    outside = np.ones(rows.n, dtype=bool)
-    outside[doubtful] = False
-    least = float(np.min((values - error)[outside], initial=np.inf))
+    wide = length * (1 + 2 * gamma)
+    error = norms * (gamma * wide) + 2 * d * SMALLEST
+    if row_error:
+        values = values - norms * (row_error * wide)
+    least = float((values + error).min())
+    doubtful = np.flatnonzero(values - error <= least)  # the other rows lie above `least`
     step = max(1, 2**21 // d)
     for start in range(0, len(doubtful), step):
         some = doubtful[start : start + step]
         value, bound = dot2(rows.take(some), w)
-        least = min(least, float(np.min(value - bound - row_error * reach[some])))
+        least = min(least, float(np.min(value - bound - norms[some] * (row_error * wide))))
     return least
 
 
@@ -109,20 +127,16 @@ def margin_from_below(
     rows: Rows, w: np.ndarray, norms: np.ndarray | None = None, row_error: float = 0.0
 ) -> float:
     """min_i z_iᵀw/‖w‖ from below: the margin that w attains. Negative when w does not separate."""
-    if not np.isfinite(w).all() or not w.any():
-        return 0.0
-    w = w / 2.0 ** np.round(np.log2(np.abs(w).max()))
-    least = least_product(rows, w, norms, row_error)
-    low, high = norm_bounds(w)
-    return least / (high if least >= 0 else low) * (1 - 4 * UNIT * math.copysign(1.0, least))
+    return attained(rows, w, norms, row_error).margin
 
 
 def margin_from_above(rows: Rows, alpha: np.ndarray, row_error: float = 0.0) -> float:
     """‖Σ α_i z_i‖/Σ α_i from above, for α >= 0: no vector has a larger margin (weak duality)."""
     on = np.flatnonzero(alpha)
-    if (alpha < 0).any() or not np.isfinite(alpha).all() or not len(on):
+    weight = alpha[on]
+    if not len(on) or not np.isfinite(weight).all() or weight.min() < 0:
         return math.inf
-    total = math.fsum(alpha[on]) * (1 - 2 * UNIT)
+    total = math.fsum(weight) * (1 - 2 * UNIT)
     p = np.zeros(rows.d)
     error = np.zeros(rows.d)
     spread = 0.0

@@ -111,14 +111,16 @@ def _active_set(unit, b, mu):
     active = np.flatnonzero(mu > 1e-7 * mu.max(initial=0.0))
     if not len(active):
         active = np.array([int(np.argmax(b))])
-    if _equality(unit[active], b[active]) is None:
+    solved = _equality(unit[active], b[active])
+    if solved is None:
         active = _independent(unit, active, mu)
     current = np.zeros(len(mu))
     current[active] = mu[active]
     best = (-np.inf, None, current)
     limit = 3 * sum(unit.shape) + 30
     for step in range(limit):
-        solved = _equality(unit[active], b[active])
+        if step or solved is None:
+            solved = _equality(unit[active], b[active])
         if solved is None:  # the last row, just added, depends on the others
             coefficients = np.linalg.lstsq(unit[active[:-1]].T, unit[active[-1]])[0]
             ray = np.append(-coefficients, 1.0)
@@ -177,20 +179,20 @@ def _advance(active, current, direction, longest=np.inf):
 
 def _equality(A: np.ndarray, b: np.ndarray):
     """(v, ν): the shortest v with Av = b and ν with v = Aᵀν, refined once; None when A has dependent rows."""
-    from scipy.linalg import solve_triangular
+    from scipy.linalg import lapack
 
+    solve = lapack.dtrtrs  # type: ignore[attr-defined]  # on a small R its wrapper takes ten times as long
     k, r = A.shape
     if k > r:
         return None
     Q, R = np.linalg.qr(A.T)
-    diagonal = np.abs(np.diag(R))
-    if diagonal.min() <= 4 * EPS * max(k, r) ** 0.5:
+    if np.abs(R.diagonal()).min() <= 4 * EPS * max(k, r) ** 0.5:
         return None
-    y = solve_triangular(R, b, trans=1)
+    y = solve(R, b, trans=1)[0]
     v = Q @ y
-    y = y + solve_triangular(R, b - A @ v, trans=1)
-    v = v + Q @ solve_triangular(R, b - A @ v, trans=1)
-    return v, solve_triangular(R, y)
+    y = y + solve(R, b - A @ v, trans=1)[0]
+    v = v + Q @ solve(R, b - A @ v, trans=1)[0]
+    return v, solve(R, y)[0]
 
 
 def _independent(unit: np.ndarray, active: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Linear and per-class hard margins (theory §2, §3) of any number of rows.
 
-A working set of rows is solved precisely; one pass over all rows then finds those it violates. The interval of the
-answer comes from margins.certificates, which sees only w, α and the rows.
+A working set of rows is solved precisely; the certificate of its w, one pass over all rows, then shows which rows it
+violates, and is the answer's own when there are none. The certificate (margins.certificates) sees only w, α and the
+rows.
 """
 
 import dataclasses
-from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from marginflow.margins.rows import SignedRows, refuse_beyond_range, signed_rows
 
 WIDE = 2  # with more than this many columns per row, work in the span of the rows
 RANGE = 1e140  # ratio of row norms whose squares still fit into double precision beside 1
+SAMPLE = 1024  # rows whose mean points the first look at the data
 LONGEST = 60  # passes over the data; each strictly raises ‖w‖ of the working set, and ten is already unusual
 
 
@@ -38,7 +39,10 @@ def negative(data: Dataset, bias: bool = False) -> Margin:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Answer:
-    """A working-set solve: w and α over all listed rows, or the weights that seem to put 0 in the hull."""
+    """A working-set solve: w and α over all listed rows, or the weights that seem to put 0 in the hull.
+
+    attained: what the certificate says of w.
+    """
 
     w: np.ndarray | None
     alpha: np.ndarray
@@ -46,6 +50,7 @@ class Answer:
     outcome: Outcome
     message: str
     steps: int
+    attained: certificates.Attained | None = None
 
 
 def hard_margin(rows: SignedRows, kind: str, n: int) -> Margin:
@@ -60,15 +65,17 @@ def hard_margin(rows: SignedRows, kind: str, n: int) -> Margin:
         return _zero_margin(rows, kind, n, {row: 1.0}, f"row {rows.index[row]} is zero")
     answer = _in_span(rows) if WIDE * rows.n < rows.d else working_set(rows, norms)
     if answer.w is not None:
-        lower = certificates.margin_from_below(rows, answer.w, norms)
-        if lower > 0:
+        below = answer.attained or certificates.attained(rows, answer.w, norms)
+        if below.margin > 0:
             upper = certificates.margin_from_above(rows, answer.alpha)
-            return _separable(rows, kind, n, answer.w, answer, lower, upper)
+            return _separable(rows, kind, n, answer.w, answer, below, upper)
     return _not_separable(rows, kind, n, answer)
 
 
-def _separable(rows: SignedRows, kind: str, n: int, w, answer: Answer, lower: float, upper: float) -> Margin:
-    values = rows.products(w)
+def _separable(
+    rows: SignedRows, kind: str, n: int, w, answer: Answer, below: certificates.Attained, upper: float
+) -> Margin:
+    lower = below.margin
     refuse_beyond_range(upper / rows.scale, 1, f"{kind} margin")
     gap = (upper - lower) / upper
     certified = gap <= MARGIN_GAP
@@ -88,7 +95,7 @@ def _separable(rows: SignedRows, kind: str, n: int, w, answer: Answer, lower: fl
         upper / rows.scale,
         certified,
         w * rows.scale,
-        rows.index[np.flatnonzero(values <= 1.0 + SUPPORT)],
+        rows.index[np.flatnonzero(below.values <= 1.0 + SUPPORT)],
         _spread(n, rows, answer.alpha),
         answer.outcome,
         message,
@@ -190,7 +197,8 @@ def _zero_margin(rows, kind, n, weights: dict[int, float], message, steps=0, pai
 
 def _spread(n: int, rows: SignedRows, alpha: np.ndarray) -> np.ndarray:
     full = np.zeros(n)
-    full[rows.index] = alpha
+    on = np.flatnonzero(alpha)
+    full[rows.index[on]] = alpha[on]
     return full
 
 
@@ -206,20 +214,15 @@ def _in_span(rows: SignedRows) -> Answer:
     better = span.equality(rows, gram, on)
     if better is not None and (better > 0).all():
         mu[on] = better
-    return dataclasses.replace(answer, w=rows.weighted_sum(mu), alpha=mu / mu.sum())
+    return dataclasses.replace(answer, w=rows.weighted_sum(mu), alpha=mu / mu.sum(), attained=None)
 
 
-class Summable(certificates.Rows, Protocol):
-    def weighted_sum(self, weight: np.ndarray) -> np.ndarray: ...
-
-
-def working_set(rows: Summable, norms: np.ndarray) -> Answer:
+def working_set(rows: certificates.Rows, norms: np.ndarray) -> Answer:
     """Solve few rows, look at all, add the worst; every pass raises the working set's ‖w‖ until nothing is violated."""
     batch = min(rows.n, max(64, 2 * min(rows.d, rows.n)))
-    weight = 1.0 / norms
-    mean = rows.weighted_sum(weight / weight.sum())
-    length = np.linalg.norm(mean)
-    first = rows.products(mean / length) if length > 0 else norms
+    some = np.arange(0, rows.n, -(-rows.n // SAMPLE))
+    mean = (1.0 / norms[some]) @ rows.take(some)
+    first = rows.products(mean) if mean.any() else norms
     work = np.sort(np.argpartition(first, batch - 1)[:batch])
     steps, alpha = 0, np.zeros(rows.n)
     answer = Answer(None, alpha, None, Outcome.MAX_STEPS, "", 0)
@@ -233,15 +236,15 @@ def working_set(rows: Summable, norms: np.ndarray) -> Answer:
             return Answer(None, alpha, ray, found.outcome, found.message, steps)
         alpha = np.zeros(rows.n)
         alpha[work] = found.multipliers / found.multipliers.sum()
-        answer = Answer(found.w, alpha, None, found.outcome, found.message, steps)
-        values = rows.products(found.w)
-        allowed = 1.0 - 1e-13 - np.minimum(4 * EPS * norms * np.linalg.norm(found.w), hull.SHOWS)
-        short = np.flatnonzero(values < allowed)
-        short = np.setdiff1d(short, work, assume_unique=True)
+        below = certificates.attained(rows, found.w, norms)
+        answer = Answer(found.w, alpha, None, found.outcome, found.message, steps, below)
+        allowed = np.minimum(norms * (4 * EPS * np.linalg.norm(found.w)), hull.SHOWS)
+        short = np.flatnonzero(below.values < (1.0 - 1e-13) - allowed)
+        short = short[~np.isin(short, work, assume_unique=True)] if len(short) else short
         if not len(short):
             return answer
         if len(short) > batch:
-            short = short[np.argpartition(values[short], batch - 1)[:batch]]
-        keep = work if len(work) <= 8 * batch else work[(found.multipliers > 0) | (values[work] < 2.0)]
+            short = short[np.argpartition(below.values[short], batch - 1)[:batch]]
+        keep = work if len(work) <= 8 * batch else work[(found.multipliers > 0) | (below.values[work] < 2.0)]
         work = np.union1d(keep, short)
     return dataclasses.replace(answer, outcome=Outcome.MAX_STEPS, steps=steps)

@@ -6,12 +6,14 @@ inside float range and is exact.
 
 import dataclasses
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
 from marginflow._core.errors import InputError
 from marginflow.data.dataset import BLOCK_BYTES, Dataset
 
+ORDINARY = (1e-60, 1e60)  # sizes whose squares stay far inside float range
 LARGEST = 999  # log2 of margins, up or down, at which the vectors of size 1/margin still have all their digits
 
 
@@ -72,11 +74,16 @@ class SignedRows:
         return out
 
     def norms(self) -> np.ndarray:
-        """‖z_i‖ for every row."""
+        """‖z_i‖ for every row; one pass over X, the first time."""
+        return self._norms
+
+    @cached_property
+    def _norms(self) -> np.ndarray:
         out = np.empty(self.n)
         for at, run, chosen in self.blocks():
             run = run if self.scale == 1.0 else run * self.scale
-            squares = np.einsum("ij,ij->i", run, run)[chosen]
+            with np.errstate(over="ignore"):
+                squares = np.linalg.vecdot(run, run)[chosen]
             if self.bias:
                 squares += self.scale**2
             out[at] = np.sqrt(squares)
@@ -111,11 +118,14 @@ def signed_rows(data: Dataset, kind: str, bias: bool) -> SignedRows:
     else:
         index = data.positive if kind == "positive" else data.negative
         sign = np.ones(len(index))
+    rows = SignedRows(data.X, index, sign, bias)
+    if ORDINARY[0] < rows.norms().max() < ORDINARY[1]:
+        return rows
     scale = power_of_two(data.X)
     if bias and scale > 1.0:
         scale = 1.0  # the column of ones is the largest
     refuse_beyond_range(1.0 / scale, 1, data.name)
-    return SignedRows(data.X, index, sign, bias, scale)
+    return dataclasses.replace(rows, scale=scale)
 
 
 def refuse_beyond_range(size: float, power: int, name: str) -> None:
@@ -136,5 +146,7 @@ def power_of_two(X: np.ndarray) -> float:
     blocks = (X[start : start + step] for start in range(0, len(X), step))
     top = max(max(float(block.max()), -float(block.min())) for block in blocks)
     return (
-        1.0 if 1e-60 < top < 1e60 or top == 0 else float(2.0 ** -np.clip(np.round(np.log2(top)), -1000, 1000))
+        1.0
+        if ORDINARY[0] < top < ORDINARY[1] or top == 0
+        else float(2.0 ** -np.clip(np.round(np.log2(top)), -1000, 1000))
     )
