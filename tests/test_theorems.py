@@ -82,6 +82,20 @@ class TestPhuong2021:
         assert "support span" in verdict.summary
         assert "hold all the same" in verdict.summary
 
+    def test_weights_of_an_early_time_leave_the_conclusions_open(self):
+        data = mf.data.phuong2021(n=60, d=20, seed=1)
+        net = mf.TwoLayer(4)
+        verdict = only(net, "phuong2021.theorem1", mf.inits.balanced(net, data.d, 1e-3, 0), data)
+        assert {c.status for c in verdict.claims} == {Status.UNDECIDED}
+        assert {c.limits for c in verdict.claims} == {"-"}
+        assert verdict.summary.endswith("its conclusions are open.")
+        late = only(limit_run(*self.two(data), data), "phuong2021.theorem1")
+        assert all(c.limits.startswith("<= ") for c in late.claims)
+
+    @staticmethod
+    def two(data):
+        return full_width(two_neurons(Subject(mf.TwoLayer(2), data)), [1, 0], [0, 1])
+
     def test_orthogonal_separability_broken(self):
         data = mf.Dataset(np.array([[1.0, 0.1], [-0.1, 1.0], [-1, -0.2], [0.1, -1]]), [1, 1, -1, -1], "wide")
         prediction = two_neurons(Subject(mf.TwoLayer(2), data))

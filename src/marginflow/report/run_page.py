@@ -57,8 +57,7 @@ def assumptions_table(verdict: Any) -> Table:
 
 def claims_table(verdict: Any) -> Table:
     rows = tuple(
-        (c.name.replace("_", " "), c.status.value, show(c.measured), f"{c.relation} {show(c.bound)}", c.note)
-        for c in verdict.claims
+        (c.name.replace("_", " "), c.status.value, show(c.measured), c.limits, c.note) for c in verdict.claims
     )
     return Table("Claims", ("claim", "status", "measured", "bound", "note"), rows)
 

@@ -57,6 +57,12 @@ class Claim(Record):
     relation: str = "<="
     note: str = ""
 
+    @property
+    def limits(self) -> str:
+        """Where `measured` must lie; nothing where the weights are too early for a bound."""
+        none = isinstance(self.bound, float) and np.isinf(self.bound)
+        return "-" if none else f"{self.relation} {show(self.bound)}"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction(Record):
@@ -132,10 +138,7 @@ class Verdict(Record):
             (f"assumption {a.name}", a.status.value, show(a.measured), show(a.threshold), a.note)
             for a in self.assumptions
         ]
-        rows += [
-            (f"claim {c.name}", c.status.value, show(c.measured), f"{c.relation} {show(c.bound)}", c.note)
-            for c in self.claims
-        ]
+        rows += [(f"claim {c.name}", c.status.value, show(c.measured), c.limits, c.note) for c in self.claims]
         return Table(
             f"{self.theorem}: {self.status.value}",
             ("what", "status", "measured", "bound", "note"),
@@ -244,7 +247,9 @@ def in_words(title: str, status: Status, assumptions, claims, evidence: Evidence
             if claims and len(held) == len(claims)
             else f"{_list(failed)} {_number(failed, 'does', 'do')} not hold either"
             if failed
-            else f"{len(held)} of {len(claims)} conclusions hold all the same; open: {_list(open_)}"
+            else f"{len(held)} of {len(claims)} conclusions hold and the others are open"
+            if held
+            else "its conclusions are open"
         )
         because = f"{_list(broken)} {_number(broken, 'fails', 'fail')}"
         return f"{title}: does not apply, because {because}; measured {when}, {tail}."
