@@ -1,11 +1,14 @@
 """The benchmarks still run, mean what they say, and their answers are right. Nothing here looks at a clock."""
 
 import math
+import os
+import time
 
 import pytest
 
 from benchmarks import __main__ as suite
 from benchmarks import (
+    apart,
     basins,
     f1,
     flow,
@@ -64,6 +67,27 @@ def test_hard_margins_are_optimal_and_no_peer_beats_the_bound():
         assert row.quality["shortfall"] >= -1e-12, row
         if row.method == "marginflow":
             assert row.quality["shortfall"] <= 1e-9
+
+
+@pytest.mark.parametrize(
+    ("call", "work", "limit", "note"),
+    [
+        (time.sleep, 600, 0.1, "stopped after 0.1 s"),
+        (math.sqrt, -1.0, 300, "failed: ValueError"),
+        (os._exit, 3, 300, "its process ended"),
+    ],
+)
+def test_a_peer_that_does_not_arrive_says_why(call, work, limit, note):
+    *nothing, why = apart.apart(call, (work,), (0,), limit)
+    assert nothing == [None, None, None]
+    assert note in why
+
+
+def test_a_peer_apart_hands_back_its_answer():
+    answer, seconds, first, why = apart.apart(math.sqrt, (4.0,), (1.0,), 300)
+    assert (answer, why) == (2.0, "")
+    assert seconds is not None
+    assert first is not None
 
 
 def test_f1_beats_what_its_peers_reach():
