@@ -22,6 +22,7 @@ motion on b.
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -29,6 +30,8 @@ import numpy as np
 from marginflow.flows.piecewise import Problem, Weighing, weigh
 
 TAIL = 50.0  # e^-50 is below rounding: from here on both log ℓ and log(-ℓ') are -q
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_FROM_END = (1 - _NODES) / 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,15 +140,15 @@ def later(log_time: float, G0: float, g0: float, G1: float, g1: float, h: float)
     the part where G is within 45 of its end value.
     """
     span = h if g1 * h <= 45 else 45 / g1
-    nodes, weights = np.polynomial.legendre.leggauss(24)
-    back = span * (1 - nodes) / 2  # distance from the end
+    back = span * _FROM_END
     u = 1 - back / h
     # G - G1 by the Hermite form, arranged so that nothing large is subtracted near the end
     w = back / h
     rise = (G0 - G1) * w * w * (1 + 2 * u) + h * w * (g0 * u * w - g1 * u * u)
-    return float(np.logaddexp(log_time, G1 + math.log(span / 2) + math.log(weights @ np.exp(np.minimum(rise, 0.0)))))
+    return float(np.logaddexp(log_time, G1 + math.log(span / 2) + math.log(_WEIGHTS @ np.exp(np.minimum(rise, 0.0)))))
 
 
+@functools.cache
 def _exponential_tail(loss) -> bool:
     at = np.array([TAIL, 2 * TAIL])
     return bool(np.abs(loss.log_value(at) + at).max() < 1e-12 and np.abs(loss.log_slope(at) + at).max() < 1e-12)
@@ -177,6 +180,14 @@ class System:
             self.at.append(size)
             size += r + ((1 + (r + 1) * g.columns) if both else 0)
         self.dim = size + 1
+        # All groups side by side: one product with the data however many there are.
+        self.omega_at = np.array(self.at, int) + r
+        self.zeta_at = self.omega_at[:, None] - np.arange(r, 0, -1)
+        self.many = [(k, self.at[k] + r + 1, (r + 1, g.columns)) for k, g in enumerate(self.groups)
+                     if both and g.columns]
+        self.B0 = np.array(self.b).reshape(-1, r)
+        none = np.zeros((len(problem.y), 0))
+        self.all_heads, self.all_push = (np.concatenate([none, *part], axis=1) for part in (self.heads, self.push))
         self.start = self._pack(points)
 
     def _pack(self, points: list[Point]) -> np.ndarray:
@@ -215,56 +226,53 @@ class System:
         return found
 
     def weigh(self, x: np.ndarray) -> Weighing:
-        A, r, ref = math.exp(x[-1]), self.problem.r, self.ref
-        moved = sum((h @ x[at : at + r] for h, at in zip(self.heads, self.at, strict=True)), np.zeros(len(self.still)))
+        A, ref = math.exp(x[-1]), self.ref
+        moved = self.all_heads @ x[self.zeta_at].ravel()
         differences = self.still_diff + A * self.slope_diff + (moved - moved[ref])
         return tail_weigh(self.problem, float(self.still[ref] + A * self.slope[ref] + moved[ref]), differences)
 
-    def fields(self, x: np.ndarray, look: Weighing | None = None) -> list[np.ndarray]:
-        look = self.weigh(x) if look is None else look
-        pi = np.abs(look.c)
-        return [pi @ push for push in self.push]
+    def fields(self, look: Weighing) -> np.ndarray:
+        """v of every group, (groups, r)."""
+        return (np.abs(look.c) @ self.all_push).reshape(self.zeta_at.shape)
 
     def rate(self, s: float, x: np.ndarray) -> np.ndarray:
-        r, A, both = self.problem.r, math.exp(x[-1]), self.problem.both
-        look = self.weigh(x)
-        V = self.fields(x, look)
+        return self.rate_in(x, self.fields(self.weigh(x)))
+
+    def rate_in(self, x: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """dx/ds in the fields V."""
+        A = math.exp(x[-1])
         out = np.empty_like(x)
-        if both:
-            B = [b + x[at : at + r] / A for b, at in zip(self.b, self.at, strict=True)]
-            growth = 2 * sum(float(b @ v) for b, v in zip(B, V, strict=True))
-        else:
+        if not self.problem.both:
             drift = self._drift(V)
-            growth = drift / A
-        for k, (g, at, v) in enumerate(zip(self.groups, self.at, V, strict=True)):
-            if not both:
-                out[at : at + r] = v - drift * self.b[k]
-                continue
-            b, omega = B[k], math.exp(x[at + r])
-            T = x[at + r + 1 : at + r + 1 + (r + 1) * g.columns].reshape(r + 1, g.columns)
-            root = 1 / math.sqrt(A * omega)
-            reach = v @ T[:-1]
+            out[self.zeta_at] = V - drift * self.B0
+            out[-1] = drift / A
+            return out
+        B, omega = self.B0 + x[self.zeta_at] / A, np.exp(x[self.omega_at])
+        along = (B * V).sum(axis=1)
+        growth = 2 * along.sum()
+        along /= omega
+        out[self.zeta_at] = A * (omega[:, None] * V + along[:, None] * B - growth * self.B0)
+        out[self.omega_at] = 2 * along - growth
+        for k, at, shape in self.many:
+            T = x[at : at + shape[0] * shape[1]].reshape(shape)
+            root = 1 / math.sqrt(A * omega[k])
+            reach = V[k] @ T[:-1]
             Dv = T[:-1] @ reach
-            along = float(b @ v) / omega
-            out[at : at + r] = A * (omega * v + along * b - growth * self.b[k]) + Dv
-            out[at + r] = 2 * along - growth
-            out[at + r + 1 : at + r + 1 + T.size] = np.concatenate(
-                [-np.outer(b / omega, reach) - root * np.outer(Dv, T[-1]), root * reach[None]]).ravel()
+            out[at - len(Dv) - 1 : at - 1] += Dv
+            block = out[at : at + T.size].reshape(shape)
+            block[:-1] = (B[k] / -omega[k])[:, None] * reach - (root * Dv)[:, None] * T[-1]
+            block[-1] = root * reach
         out[-1] = growth
         return out
 
-    def climb(self, x: np.ndarray) -> tuple[float, float]:
+    def climb(self, x: np.ndarray, look: Weighing, rate: np.ndarray) -> tuple[float, float]:
         """(G, dG/ds) with G = -log L: what the time t = ∫ e^G ds needs."""
-        look, rate, r = self.weigh(x), self.rate(0.0, x), self.problem.r
-        A = math.exp(x[-1])
-        q_rate = A * rate[-1] * self.slope
-        for head, at in zip(self.heads, self.at, strict=True):
-            q_rate = q_rate + head @ rate[at : at + r]
+        q_rate = math.exp(x[-1]) * rate[-1] * self.slope + self.all_heads @ rate[self.zeta_at].ravel()
         return -look.log_loss, float(np.abs(look.c) @ q_rate)
 
     def _drift(self, V) -> float:
-        size = sum(float(b @ b) for b in self.b)
-        return sum(float(b @ v) for b, v in zip(self.b, V, strict=True)) / size if size > 1e-100 else 0.0
+        size = float((self.B0**2).sum())
+        return float((self.B0 * V).sum()) / size if size > 1e-100 else 0.0
 
     def jacobian(self, s: float, x: np.ndarray):
         """Exact but for how D depends on T, a term of relative size D/α in equations that are not stiff."""
@@ -272,7 +280,7 @@ class System:
 
         r, A, both = self.problem.r, math.exp(x[-1]), self.problem.both
         look = self.weigh(x)
-        V = self.fields(x, look)
+        V = self.fields(look)
         q, pi = self.problem.y * look.f, np.abs(look.c)
         width = 1e-6 * np.maximum(1.0, np.abs(q))
         log_slope = self.problem.loss.log_slope

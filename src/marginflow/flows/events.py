@@ -40,15 +40,19 @@ class Followed:
 class _Group:
     """The rows being followed, and the polynomial fields they feel under their present patterns."""
 
-    def __init__(self, problem: Problem, poly: np.ndarray, sigma: np.ndarray, held: list[np.ndarray]):
+    def __init__(self, problem: Problem, poly: np.ndarray, pulls: np.ndarray, sigma: np.ndarray,
+                 held: list[np.ndarray]):
+        """pulls: (n, 3 r), the rows c_i x_i of every coefficient of `poly` side by side."""
         self.problem, self.poly = problem, poly
-        slopes = slopes_of(problem, sigma)
         self.sigma = sigma
         self.slides = Slides.of(problem, dict(enumerate(held)))
-        free = np.stack([(slopes * c) @ problem.X for c in poly])
-        self.pull = np.einsum("kr,mkr->mk", self.slides.dual, free[:, self.slides.neuron])
-        for m in range(len(poly)):
-            np.subtract.at(free[m], self.slides.neuron, self.pull[m][:, None] * problem.X[self.slides.example])
+        free = np.ascontiguousarray(
+            (slopes_of(problem, sigma) @ pulls).reshape(len(sigma), len(poly), problem.r).swapaxes(0, 1))
+        self.pull = np.zeros((len(poly), 0))
+        if len(self.slides):
+            self.pull = np.einsum("kr,mkr->mk", self.slides.dual, free[:, self.slides.neuron])
+            for m in range(len(poly)):
+                np.subtract.at(free[m], self.slides.neuron, self.pull[m][:, None] * problem.X[self.slides.example])
         self.V = free
 
     def at(self, W, a, start, stop, rows: Rows = slice(None)):
@@ -59,12 +63,14 @@ class _Group:
         W, a = arc(self.problem, W, a, length * (_NEAR * near + _FAR * far))
         return arc(self.problem, W, a, length * (_FAR * near + _NEAR * far))
 
-    def sides(self, W, rows: Rows = slice(None), raw: bool = False):
-        """σ_k wᵀx_k/(‖w‖‖x_k‖): negative where a neuron is past a hyperplane of its pattern. raw: not divided."""
-        problem = self.problem
-        size = np.linalg.norm(W, axis=1)
-        over = self.sigma[rows] * (W @ problem.X.T)
-        return over if raw else over / (np.where(size > 0, size, 1.0)[:, None] * problem.norms)
+    def raw_sides(self, W, rows: Rows = slice(None)):
+        """σ_k wᵀx_k: negative where a neuron is past a hyperplane of its pattern."""
+        return self.sigma[rows] * (W @ self.problem.X.T)
+
+    def scaled(self, W, raw):
+        """The raw sides over ‖w‖‖x_k‖."""
+        size = np.sqrt(np.einsum("pr,pr->p", W, W))
+        return raw / (np.where(size > 0, size, 1.0)[:, None] * self.problem.norms)
 
     def speeds(self, W, a, theta):
         """d/dθ of the raw sides."""
@@ -106,9 +112,10 @@ def follow(problem: Problem, poly: np.ndarray, W, a, sigma, held: list[np.ndarra
     theta, first = np.zeros(len(a)), np.ones(len(a))
     events: list[tuple[int, int, str, float]] = []
     going = np.arange(len(a))
+    pulls = np.concatenate([c[:, None] * problem.X for c in poly], axis=1)
     repeats = np.zeros(len(a), int)
     for _ in range(MAX_ROUNDS):
-        group = _Group(problem, poly, sigma[going], [held[j] for j in going])
+        group = _Group(problem, poly, pulls, sigma[going], [held[j] for j in going])
         began = theta[going]
         stop, meets = _first_events(group, W[going], a[going], theta[going])
         W1, a1 = group.at(W[going], a[going], theta[going], stop)
@@ -133,23 +140,30 @@ def _first_events(group: _Group, W, a, start):
     """Per row: θ of its first event (1 if none) and the example it meets (-1 if none)."""
     rows = len(group.sigma)
     stop, meets = np.ones(rows), np.full(rows, -1)
+    raw = group.raw_sides(W)
+    end = group.at(W, a, start, np.ones(rows))
+    raw_end = group.raw_sides(end[0])
+    sides0, rooms0 = group.scaled(W, raw), group.rooms(start)
     # Looking at the lowest points finds excursions that are over by the end.
-    for look in (_dips(group, W, a, start), np.full(rows, 0.5), np.ones(rows)):
+    looks = _dips(group, (W, a, raw), (*end, raw_end), start), np.full(rows, 0.5), np.ones(rows)
+    for look in looks:
         open_rows = np.flatnonzero((meets < 0) & (look > 0))
         if not len(open_rows):
             continue
-        hi = start + look * (1 - start)
-        _narrow(group, W, a, start, hi, stop, meets, open_rows)
+        sides1 = group.scaled(end[0][open_rows], raw_end[open_rows]) if look is looks[2] else None
+        _narrow(group, W, a, start, start + look * (1 - start), stop, meets, open_rows, sides0, rooms0, sides1)
     return stop, meets
 
 
-def _dips(group: _Group, W, a, start) -> np.ndarray:
-    """Per row, the first place (as a share of what is left of the step) where a condition dips below 0; 0 if none."""
+def _dips(group: _Group, begin, end, start) -> np.ndarray:
+    """Per row, the first place (as a share of what is left of the step) where a condition dips below 0; 0 if none.
+
+    begin, end: (W, a, raw sides) there.
+    """
     length, one = (1 - start)[:, None], np.ones(len(start))
-    W1, a1 = group.at(W, a, start, one)
-    speeds = [length * group.speeds(w, b, t) for w, b, t in ((W, a, start), (W1, a1, one))]
-    place, low = dip(group.sides(W, raw=True), group.sides(W1, raw=True), *speeds)
-    deep = low < -SIDE * np.linalg.norm(W1, axis=1)[:, None] * group.problem.norms
+    speeds = [length * group.speeds(w, b, t) for (w, b, _), t in ((begin, start), (end, one))]
+    place, low = dip(begin[2], end[2], *speeds)
+    deep = low < -SIDE * np.linalg.norm(end[0], axis=1)[:, None] * group.problem.norms
     found = np.where(deep & (place < 1), place, np.inf).min(axis=1)
     if len(group.slides):
         neuron = group.slides.neuron
@@ -164,27 +178,29 @@ def _dips(group: _Group, W, a, start) -> np.ndarray:
     return np.where(np.isfinite(found), found, 0.0)
 
 
-def _narrow(group: _Group, W, a, start, hi, stop, meets, live):
-    """Brings `stop` down to the first event in [start, hi] of the rows `live` that have one."""
+def _narrow(group: _Group, W, a, start, hi, stop, meets, live, sides0, rooms0, sides1=None):
+    """Brings `stop` down to the first event in [start, hi] of the rows `live` that have one.
+
+    sides1: the sides of those rows at hi, where they are known.
+    """
     slides = group.slides
-    sides0 = group.sides(W)
-    rooms0 = group.rooms(start, slice(None))
-    hi = hi.copy()
     for _ in range(len(sides0[0]) + len(slides) + 1):
-        W1, _ = group.at(W[live], a[live], start[live], hi[live], live)
-        sides1 = group.sides(W1, live)
-        cost = np.full(len(live), np.inf)
-        pick = np.full(len(live), -1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            near = np.maximum(sides0[live], 0)
-            ahead = np.where(sides1 < -SIDE, near / (near - sides1), np.inf)
-        if ahead.shape[1]:
+        if sides1 is None:
+            W1, _ = group.at(W[live], a[live], start[live], hi[live], live)
+            sides1 = group.scaled(W1, group.raw_sides(W1, live))
+        cost, pick = np.full(len(live), np.inf), np.full(len(live), -1)
+        late = np.full(len(live), np.nan)  # the chosen quantity at hi
+        past = sides1 < -SIDE
+        if past.any():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                near = np.maximum(sides0[live], 0)
+                ahead = np.where(past, near / (near - sides1), np.inf)
             pick = np.argmin(ahead, axis=1)
-            cost = ahead[np.arange(len(live)), pick]
-        ends = np.zeros(len(live), bool)
+            each = np.arange(len(live))
+            cost, late = ahead[each, pick], sides1[each, pick]
         pair_of = np.full(len(live), -1)
         if len(slides):
-            rooms1 = group.rooms(hi, slice(None))
+            rooms1 = group.rooms(hi)
             position = {int(row): i for i, row in enumerate(live)}
             for q in np.flatnonzero(rooms1 < -SIDE):
                 i = position.get(int(slides.neuron[q]))
@@ -193,56 +209,64 @@ def _narrow(group: _Group, W, a, start, hi, stop, meets, live):
                 r0 = max(rooms0[q], 0.0)
                 estimate = r0 / (r0 - rooms1[q])
                 if estimate < cost[i]:
-                    cost[i], pick[i], ends[i], pair_of[i] = estimate, slides.example[q], True, q
+                    cost[i], pick[i], pair_of[i], late[i] = estimate, slides.example[q], q, rooms1[q]
         found = np.isfinite(cost)
-        live, pick, ends, pair_of = live[found], pick[found], ends[found], pair_of[found]
+        live, pick, pair_of, late = live[found], pick[found], pair_of[found], late[found]
         if not len(live):
             return
-        root = _roots(group, W, a, start, hi, live, pick, ends, pair_of)
+        early = np.where(pair_of >= 0, rooms0[pair_of] if len(slides) else 0.0, sides0[live, pick])
+        root = _roots(group, W, a, start, hi, live, pick, pair_of, early, late)
         stop[live], meets[live] = root, pick
-        hi[live] = root
+        hi[live], sides1 = root, None
 
 
-def _roots(group: _Group, W, a, start, hi, live, pick, ends, pair_of):
-    """θ where the chosen quantity of each live row is -SIDE/2, by bisection sped up with false position (Illinois).
+def _roots(group: _Group, W, a, start, hi, live, pick, pair_of, early, late):
+    """θ where the chosen quantity of each live row is -SIDE/2, from its values at both ends.
 
-    Below 0 and not at it: there the quantity is falling, so that what the neuron does next is not in doubt, even if it
-    starts on the hyperplane and rises from it first.
+    Newton's method for a hyperplane, false position (Illinois) for the coefficient of one that holds, bisection
+    wherever these leave the bracket or are slow. Below 0 and not at it: there the quantity is falling, so that what the
+    neuron does next is not in doubt, even if it starts on the hyperplane and rises from it first.
     """
     problem = group.problem
     Xk, scale = problem.X[pick], problem.norms[pick]
     sign = group.sigma[live, pick].astype(float)
-    theta = np.array(start)
+    theta, ends = np.array(start), pair_of >= 0
+    W0, a0, from_, V = W[live], a[live], start[live], group.V[:, live]
+    along = np.einsum("mpr,pr->mp", V, Xk)  # of the field, at θ: a polynomial
 
     def value(t):
-        W1, _ = group.at(W[live], a[live], start[live], t, live)
-        size = np.linalg.norm(W1, axis=1)
-        g = sign * np.einsum("pr,pr->p", W1, Xk) / (np.where(size > 0, size, 1.0) * scale)
+        W1, a1 = group.at(W0, a0, from_, t, live)
+        size = np.sqrt(np.einsum("pr,pr->p", W1, W1))
+        size = np.where(size > 0, size, 1.0) * scale
+        g = sign * np.einsum("pr,pr->p", W1, Xk) / size
+        slope = sign * a1 * (along[0] + t * (along[1] + t * along[2])) / size
         if ends.any():
             theta[live] = t
             g[ends] = group.rooms(theta, pair_of[ends])
-        return g + SIDE / 2
+        return g + SIDE / 2, slope
 
-    lo, up = start[live].copy(), hi[live].copy()
-    g_lo, g_up = np.maximum(value(lo), 0.0), value(up)
+    lo, up = from_.copy(), hi[live].copy()
+    g_lo, g_up = np.maximum(early + SIDE / 2, 0.0), late + SIDE / 2
     done = g_lo <= 0
     root = np.where(done, lo, up)
     last = np.zeros(len(live), int)
-    for step in range(ROOT_STEPS):
-        if done.all():
-            break
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.where(step % 3 == 2, 0.5 * (lo + up), lo + (up - lo) * g_lo / (g_lo - g_up))
-        t = np.clip(np.where(np.isfinite(t), t, 0.5 * (lo + up)), lo, up)
-        g = value(t)
-        below = g < 0
-        g_up = np.where(below, g, np.where(~below & (last == 1), 0.5 * g_up, g_up))
-        g_lo = np.where(~below, g, np.where(below & (last == -1), 0.5 * g_lo, g_lo))
-        up, lo = np.where(below, t, up), np.where(below, lo, t)
-        last = np.where(below, -1, 1)
-        now = (np.abs(g) <= SIDE / 16) | (up - lo <= 4e-16)
-        root = np.where(done, root, np.where(now, t, up))
-        done |= now
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ahead = lo + (up - lo) * g_lo / (g_lo - g_up)
+        for step in range(ROOT_STEPS):
+            if done.all():
+                break
+            middle = 0.5 * (lo + up)
+            t = middle if step % 4 == 3 else np.where((ahead >= lo) & (ahead <= up), ahead, middle)
+            g, slope = value(t)
+            below = g < 0
+            g_up = np.where(below, g, np.where(~below & (last == 1), 0.5 * g_up, g_up))
+            g_lo = np.where(~below, g, np.where(below & (last == -1), 0.5 * g_lo, g_lo))
+            up, lo = np.where(below, t, up), np.where(below, lo, t)
+            last = np.where(below, -1, 1)
+            now = (np.abs(g) <= SIDE / 16) | (up - lo <= 4e-16)
+            root = np.where(done, root, np.where(now, t, up))
+            done |= now
+            ahead = np.where(ends, lo + (up - lo) * g_lo / (g_lo - g_up), t - g / slope)
     return root
 
 

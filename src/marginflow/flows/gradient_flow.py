@@ -273,10 +273,9 @@ class _Exact:
         def each(late) -> bool:
             nonlocal stuck
             self.late = late
-            _, climb = late.system.climb(late.x)
-            growth = max(float(p.e @ v) for p, v in zip(late.points(), late.system.fields(late.x), strict=True))
-            stuck = self._still(late.s, climb, growth if self.problem.both else 0.0)
-            self._observe(late.look())
+            growth = max(float(p.e @ v) for p, v in zip(late.points, late.fields, strict=True))
+            stuck = self._still(late.s, late.climb[1], growth if self.problem.both else 0.0)
+            self._observe(late.look)
             meter.advance(1, f"log t {late.log_time:.4g}")
             return stuck or self.interrupt.requested or self._enough(late, certain)
 
@@ -292,12 +291,12 @@ class _Exact:
                 if certain and self.goal.kind == "frozen":
                     return Outcome.CONVERGED, ""
                 if not got.late.system.groups:
-                    return Outcome.CONVERGED, self._stuck(got.late.look())
+                    return Outcome.CONVERGED, self._stuck(got.late.look)
             elif got.reason in ("target", "stop"):
-                self._observe(self.late.look(), force=True)
+                self._observe(self.late.look, force=True)
                 if self.interrupt.requested and got.reason == "stop":
                     return self._interrupted()
-                return Outcome.CONVERGED, self._stuck(self.late.look()) if stuck else ""
+                return Outcome.CONVERGED, self._stuck(self.late.look) if stuck else ""
             elif got.reason == "steps":
                 return Outcome.MAX_STEPS, f"{self.steps} steps taken before the target; raise max_steps"
             elif got.reason == "failed":
@@ -333,7 +332,7 @@ class _Exact:
 
     def _record_of(self, outcome: Outcome, message: str) -> Run:
         state = self.late.state() if self.late is not None else self.state
-        look = self.late.look() if self.late is not None else piecewise.weigh(self.problem, state.outputs(self.problem))
+        look = self.late.look if self.late is not None else piecewise.weigh(self.problem, state.outputs(self.problem))
         theta = {"W": self._outside(state.W), "a": state.a.copy()}
         log_time, log_loss = state.log_time, look.log_loss
         limit: Limit | None = None

@@ -6,6 +6,7 @@ the early phase and the groups are formed anew: nothing else distinguishes the c
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -37,17 +38,28 @@ class Late:
     start_gap: float = 0.0  # imbalance when the groups were formed
     stiff: bool = False
 
+    @functools.cached_property
     def points(self) -> list[collapsed.Point]:
         return self.system.points(self.x)
 
+    @functools.cached_property
     def look(self) -> Weighing:
         return self.system.weigh(self.x)
+
+    @functools.cached_property
+    def fields(self) -> np.ndarray:
+        return self.system.fields(self.look)
+
+    @functools.cached_property
+    def climb(self) -> tuple[float, float]:
+        """(-log L, its slope in s)."""
+        return self.system.climb(self.x, self.look, self.system.rate_in(self.x, self.fields))
 
     def state(self) -> State:
         """All neurons."""
         problem = self.system.problem
         W, a = self.frame.W.copy(), self.frame.a.copy()
-        for group, point in zip(self.system.groups, self.points(), strict=True):
+        for group, point in zip(self.system.groups, self.points, strict=True):
             W[group.rows], a[group.rows] = collapsed.scatter(group, point, problem.both)
         return dataclasses.replace(self.frame, W=W, a=a, s=self.s, log_time=self.log_time)
 
@@ -82,7 +94,7 @@ def gathered(problem: Problem, state: State) -> Late:
 def rebased(late: Late) -> Late:
     """The same net and the same groups, measured from where they are now."""
     old = late.system
-    system = collapsed.System(old.problem, list(zip(old.groups, late.points(), strict=True)), old.still)
+    system = collapsed.System(old.problem, list(zip(old.groups, late.points, strict=True)), old.still)
     return dataclasses.replace(late, system=system, x=system.start)
 
 
@@ -104,7 +116,6 @@ def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: fl
     if not system.groups:
         return Stretch(late, "stop", 0, [], "every neuron is off on all data")
     solver = _solver(late, rtol, math.inf)
-    G, g = system.climb(late.x)
     steps = 0
     while steps < max_steps:
         before = late
@@ -116,15 +127,11 @@ def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: fl
         if solver.status == "failed":
             return Stretch(before, "failed", steps, [], f"the stiff solver stopped: {message}")
         steps += 1
-        h = solver.t - before.s
-        G1, g1 = system.climb(solver.y)
-        when = collapsed.later(before.log_time, G, g, G1, g1, h)
-        late = dataclasses.replace(late, x=solver.y.copy(), s=float(solver.t), log_time=when)
+        late = _moved(before, solver.y, solver.t)
         changed = bool(watch and _broken(late).size)
         if changed:
-            late = _first_broken(before, late, solver.dense_output(), G, g)
-            when, (G1, g1) = late.log_time, system.climb(late.x)
-        if when >= log_time or -G1 <= log_loss:
+            late = _first_broken(before, late, solver.dense_output())
+        if late.log_time >= log_time or -late.climb[0] <= log_loss:
             late = _landed(before, late, rtol, log_time, log_loss)
             each(late)
             return Stretch(late, "target", steps, [])
@@ -132,13 +139,18 @@ def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: fl
             late, new = _resolved(late)
             each(late)
             return Stretch(late, "event", steps, new)
-        G, g = G1, g1
         if each(late):
             return Stretch(late, "stop", steps, [])
-        stiff = late.stiff or steps >= EXPLICIT_STEPS or float(np.abs(late.look().f).max()) > STIFF
+        stiff = late.stiff or steps >= EXPLICIT_STEPS or float(np.abs(late.look.f).max()) > STIFF
         if stiff != late.stiff or late.x[-1] >= system.log_A0 + GROWTH:
             return Stretch(dataclasses.replace(rebased(late), stiff=stiff), "grown", steps, [])
     return Stretch(late, "steps", steps, [])
+
+
+def _moved(late: Late, x: np.ndarray, s: float) -> Late:
+    """The same groups at the end x, s of a step that began at `late`."""
+    after = dataclasses.replace(late, x=x.copy(), s=float(s))
+    return dataclasses.replace(after, log_time=collapsed.later(late.log_time, *late.climb, *after.climb, s - late.s))
 
 
 def _solver(late: Late, rtol: float, s_end: float):
@@ -162,13 +174,13 @@ def _broken(late: Late) -> np.ndarray:
     bad = np.any(sides < -SIDE * np.where(size > 0, size, 1.0)[:, None] * problem.norms, axis=1)
     bad[late.still] = False
     if len(state.slides):
-        c = late.look().c
+        c = late.look.c
         gone = rooms(problem, state.slopes, state.slides, c).min(axis=0) < -SIDE * np.abs(c).max()
         bad[state.slides.neuron[gone]] = True
     return np.flatnonzero(bad)
 
 
-def _first_broken(before: Late, after: Late, dense, G0: float, g0: float) -> Late:
+def _first_broken(before: Late, after: Late, dense) -> Late:
     """The first pattern change between two steps, by bisection on the dense output."""
     lo, hi = before.s, after.s
 
@@ -180,15 +192,13 @@ def _first_broken(before: Late, after: Late, dense, G0: float, g0: float) -> Lat
         if middle in (lo, hi):
             break
         lo, hi = (lo, middle) if _broken(at(middle)).size else (middle, hi)
-    there = at(hi)
-    when = collapsed.later(before.log_time, G0, g0, *after.system.climb(there.x), hi - before.s)
-    return dataclasses.replace(there, log_time=when)
+    return _moved(before, dense(hi), hi)
 
 
 def _resolved(there: Late) -> tuple[Late, list[tuple[int, int, str, float]]]:
     """The groups after a pattern change, and what changed."""
     problem, when = there.system.problem, there.log_time
-    state, look = there.state(), there.look()
+    state, look = there.state(), there.look
     sigma, held = state.sigma.copy(), {j: Z for j, Z in state.slides.held().items()}
     W, a = state.W.copy(), state.a.copy()
     slots = [held.get(j, np.zeros(0, int)) for j in range(len(a))]
@@ -215,11 +225,10 @@ def _reasons(problem: Problem, state: State, c: np.ndarray, j: int) -> list[int]
 def _landed(before: Late, after: Late, rtol: float, log_time: float, log_loss: float) -> Late:
     """A point between two steps at the target, integrated to and not interpolated: margins of size 10⁹ leave an
     interpolant no digits to spare."""
-    system = before.system
     lo, hi = before, after
 
     def overshoot(late: Late) -> float:
-        return max(late.log_time - log_time, log_loss + system.climb(late.x)[0])
+        return max(late.log_time - log_time, log_loss + late.climb[0])
 
     for _ in range(8):
         if overshoot(hi) <= 1e-9 * max(1.0, abs(hi.log_time)):
@@ -230,15 +239,11 @@ def _landed(before: Late, after: Late, rtol: float, log_time: float, log_loss: f
         if not lo.s < s < hi.s:
             break
         solver = _solver(lo, rtol, s)
-        G, g = system.climb(lo.x)
-        when, x, t = lo.log_time, lo.x, lo.s
+        middle = lo
         while solver.status == "running":
             solver.step()
-            G1, g1 = system.climb(solver.y)
-            when = collapsed.later(when, G, g, G1, g1, solver.t - t)
-            G, g, x, t = G1, g1, solver.y.copy(), float(solver.t)
+            middle = _moved(middle, solver.y, solver.t)
         if solver.status == "failed":
             break
-        middle = dataclasses.replace(lo, x=x, s=t, log_time=when)
         lo, hi = (lo, middle) if overshoot(middle) >= 0 else (middle, hi)
     return hi

@@ -28,9 +28,8 @@ KKT_ACCEPTED = 1e-6
 
 def spreads(late: Late) -> tuple[list[np.ndarray], list[float]]:
     """(ν of every group, how far it may still move)."""
-    system, x = late.system, late.x
     found, errors = [], []
-    for group, point, v in zip(system.groups, late.points(), system.fields(x), strict=True):
+    for group, point, v in zip(late.system.groups, late.points, late.fields, strict=True):
         if not group.columns:
             found.append(np.sign(group.a0))
             errors.append(0.0)
@@ -86,7 +85,7 @@ def absorbed(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, st
 
 
 def _alpha(late: Late, g: int) -> float:
-    return math.exp(late.points()[g].log_alpha)
+    return math.exp(late.points[g].log_alpha)
 
 
 def candidate(late: Late, net: TwoLayer, data: Dataset) -> tuple[Limit | None, str]:

@@ -56,7 +56,7 @@ def of_state(problem: Problem, state: State, look: Weighing, axes: Axes, still_n
 
 
 def of_late(problem: Problem, late: Late, axes: Axes, still_norm2: float) -> dict[str, float]:
-    look, points = late.look(), late.points()
+    look, points = late.look, late.points
     W0, a0 = late.frame.W[late.still], late.frame.a[late.still]
     gram = W0.T @ W0
     total = float(np.trace(gram)) + still_norm2 + (float(a0 @ a0) if problem.both else 0.0)

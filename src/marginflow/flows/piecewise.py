@@ -145,15 +145,16 @@ def arc(problem: Problem, W: np.ndarray, a: np.ndarray, V: np.ndarray) -> tuple[
     """The exact motion for a unit of time under constant fields V."""
     if not problem.both:
         return W + a[:, None] * V, a
-    size = np.linalg.norm(V, axis=1)
-    some = np.where(size > 0, size, 1.0)
-    # sinh(z)/z and (cosh(z) - 1)/z² = 2 (sinh(z/2)/z)²: no cancellation for short arcs
-    slope = np.where(size > 0, np.sinh(size) / some, 1.0)
-    bend = 2 * np.where(size > 0, np.sinh(size / 2) / some, 0.5) ** 2
+    # sinh(z)/z and (cosh(z) - 1)/z² = 2 (sinh(z/2)/z)²: no cancellation for short arcs; both are even, and right to
+    # rounding at 1e-150 as they are at 0
+    size = np.maximum(np.sqrt(np.einsum("pr,pr->p", V, V)), 1e-150)
+    slope = np.sinh(size) / size
+    bend = 2 * (np.sinh(size / 2) / size) ** 2
     along = np.einsum("pr,pr->p", W, V)
     return W + (bend * along + slope * a)[:, None] * V, a + bend * size**2 * a + slope * along
 
 
 def slopes_of(problem: Problem, sigma: np.ndarray) -> np.ndarray:
     """φ' by sector sign: 1 on, the leak off, 0 for an example whose hyperplane holds the neuron."""
-    return np.where(sigma > 0, 1.0, np.where(sigma < 0, problem.leak, 0.0))
+    on = (sigma > 0).astype(float)
+    return on + problem.leak * (sigma < 0) if problem.leak else on
