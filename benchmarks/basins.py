@@ -2,8 +2,8 @@
 
 Small steps: Euler for dw/dt = |a| Σ p_i 1{w·x_i > 0} x_i on unit vectors, vmapped and jitted, until the exact path's
 last event (the longest of the sample) and SETTLE more, with the step halved until AGREE of the sample lie within WITHIN
-of the exact limit or MOST steps are reached. The sample is for the number of steps; all steps cost the same, so the time
-is that of a few hundred on a batch wide enough for the device.
+of the exact limit or MOST steps are reached. The sample is for the number of steps; all steps cost the same, so the
+time is that of a few hundred on a batch wide enough for the device.
 """
 
 import time
