@@ -5,6 +5,7 @@ import importlib
 import itertools
 import json
 import math
+from collections import Counter
 from html.parser import HTMLParser
 
 import mpmath
@@ -133,6 +134,23 @@ def test_the_terminal_does_not_read_markup(capsys):
 
     emit(Odd(), as_json=False)
     assert "[red]x[/red] [/]" in capsys.readouterr().out
+
+
+@given(
+    cells=st.lists(st.tuples(*[st.text("abc -", max_size=90)] * 3), max_size=4),
+    width=st.integers(60, 150),
+)
+def test_a_table_fits_its_lines_and_loses_nothing(cells, width):
+    table = Table("title", ("first", "second", "third"), tuple(cells), ("a note " * 40,))
+    lines = table.to_text(width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    whole = lambda texts: Counter("".join(texts).replace(" ", ""))  # noqa: E731
+    shown = whole(line for line in lines[1:] if set(line) - {"-", " "} or not line)
+    dashes = {"-"}
+    given_ = whole([*table.columns, *table.notes, *(cell for row in cells for cell in row)])
+    assert {k: v for k, v in shown.items() if k not in dashes} == {
+        k: v for k, v in given_.items() if k not in dashes
+    }
 
 
 def test_the_prompt_shows_the_table_and_not_a_wall_of_arrays():

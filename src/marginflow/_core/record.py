@@ -3,9 +3,12 @@
 import dataclasses
 import html
 import math
+import shutil
 from collections.abc import Sequence
 from decimal import Decimal
 from enum import Enum
+from itertools import zip_longest
+from textwrap import fill, wrap
 from typing import Any
 
 import numpy as np
@@ -20,12 +23,14 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
-    def to_text(self) -> str:
-        cells = [self.columns, *self.rows]
-        widths = [max(len(str(row[k])) for row in cells) for k in range(len(self.columns))]
-        line = lambda row: "  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()  # noqa: E731
-        body = [self.title, line(self.columns), line(["-" * w for w in widths]), *map(line, self.rows)]
-        return "\n".join([*body, *self.notes])
+    def to_text(self, width: int | None = None) -> str:
+        """Lines of at most `width` characters (of the terminal, or 120): long cells go on below themselves."""
+        width = width or shutil.get_terminal_size((120, 24)).columns
+        rows = [[str(cell) for cell in row] for row in (self.columns, *self.rows)]
+        widths = _fitted([max(map(len, column)) for column in zip(*rows, strict=True)], width)
+        lines = [line for row in rows for line in _lines(row, widths)]
+        lines.insert(len(_lines(rows[0], widths)), "  ".join("-" * w for w in widths))
+        return "\n".join([fill(self.title, width), *lines, *(fill(note, width) for note in self.notes)])
 
     def to_html(self) -> str:
         esc = lambda x: html.escape(str(x))  # noqa: E731
@@ -34,6 +39,24 @@ class Table:
         notes = "".join(f"<p>{esc(n)}</p>" for n in self.notes)
         caption = f"<caption>{esc(self.title)}</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+NARROWEST = 16  # a column is not made narrower than this
+
+
+def _fitted(widths: list[int], width: int) -> list[int]:
+    """The widths of columns two spaces apart, the widest ones cut so that a line fits if that can be."""
+    room = width - 2 * (len(widths) - 1)
+    longest = max(widths, default=0)
+    while sum(min(w, longest) for w in widths) > room and longest > NARROWEST:
+        longest -= 1
+    return [min(w, longest) for w in widths]
+
+
+def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    cells = [wrap(cell, w) or [""] if len(cell) > w else [cell] for cell, w in zip(row, widths, strict=True)]
+    return ["  ".join(part.ljust(w) for part, w in zip(parts, widths, strict=True)).rstrip()
+            for parts in zip_longest(*cells, fillvalue="")]  # fmt: skip
 
 
 class Record:
