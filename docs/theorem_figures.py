@@ -280,7 +280,7 @@ def chizat2020_rates():
         evidence = mf.theorems.Evidence(run.net, run.theta, data, run)
         from marginflow.theorems.chizat2020 import unit_features
 
-        Z, _ = unit_features(evidence)
+        Z = unit_features(evidence)
         Z = Z * np.sign(run.theta0["a"]) if kind == "both" else Z
         finite = mf.margins.f1_finite(Z) if kind == "both" else mf.margins.f2_finite(Z)
         best, bound, _ = claimed.curves(run.history, Z, finite.lower_bound)

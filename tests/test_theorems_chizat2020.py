@@ -10,7 +10,13 @@ import marginflow as mf
 from marginflow._core.status import Outcome, Status
 from marginflow.flows.rates import rate_run
 from marginflow.theorems import Evidence, Subject, theorem
-from marginflow.theorems.chizat2020 import classifier, unit_features, variation_margin
+from marginflow.theorems.chizat2020 import (
+    classifier,
+    generalisation,
+    independent_features,
+    unit_features,
+    variation_margin,
+)
 
 
 def problem(seed, n=16, d=3):
@@ -32,17 +38,17 @@ class TestF1:
 
     def test_relu_is_outside_the_proof_but_measured(self):
         net, theta = classifier(mf.margins.f1(SPANNING))
-        verdict = only(limit_run(net, theta, SPANNING), "chizat2020.f1")
+        verdict = only(limit_run(net, theta, SPANNING, init="gaussian"), "chizat2020.f1")
         assert verdict.status is Status.VACUOUS
         assert [a.name for a in verdict.assumptions if a.status is Status.FAILS] == ["smooth_feature"]
         assert all(c.status is Status.HOLDS for c in verdict.claims)
 
-    def test_a_limit_with_too_small_a_margin_fails(self):
+    def test_a_narrow_net_with_too_small_a_margin_proves_nothing_about_infinite_ones(self):
         net, theta = classifier(mf.margins.f1(SPANNING, activation="srelu"))
         theta = {**theta, "W": theta["W"] + 0.5 * np.abs(theta["W"]).max()}
         verdict = only(limit_run(net, theta, SPANNING, init="gaussian"), "chizat2020.f1")
-        assert verdict.status is Status.FAILS
-        assert "reaches_gamma1" in [c.name for c in verdict.claims if c.status is Status.FAILS]
+        assert verdict.status is Status.UNDECIDED
+        assert "reaches_gamma1" in [c.name for c in verdict.claims if c.status is Status.UNDECIDED]
 
     def test_a_margin_above_gamma1_fails(self, monkeypatch):
         net, theta = classifier(mf.margins.f1(SPANNING, activation="srelu"))
@@ -101,6 +107,27 @@ class TestF2:
         verdict = only(limit_run(net, theta, data, init="sphere"), "chizat2020.f2")
         assert verdict.status is Status.HOLDS, verdict
 
+    def test_directions_of_any_length_have_the_kernel_of_the_sphere(self):
+        """Features are those of the weights as they are: the limit for a Gaussian draw is its own maximiser."""
+        data = problem(0)
+        W = np.random.default_rng(0).standard_normal((4000, data.d))
+        Z = data.y[:, None] * np.maximum(data.X @ W.T, 0)
+        theta = {"W": W, "a": Z.T @ mf.margins.f2_finite(Z).dual}
+        net = mf.TwoLayer(4000, train="output", mean_field=True)
+        verdict = only(limit_run(net, theta, data, init="gaussian"), "chizat2020.f2")
+        assert verdict.status is Status.HOLDS, verdict
+
+    def test_predicted_classifier_has_margin_one_in_normal_form(self):
+        data = problem(0)
+        net = mf.TwoLayer(10, train="output", mean_field=True)
+        f = mf.predict(net, data, ["chizat2020.f2"])["chizat2020.f2"].prediction
+        assert (data.y * f(data.X)).min() == pytest.approx(1, rel=1e-7)
+        # A wide net at the finite-width maximiser computes nearly the same function.
+        _, wide, theta = self.limit(m=20_000)
+        X = np.random.default_rng(5).standard_normal((50, data.d))
+        g = np.asarray(wide(theta, X)) / (data.y * np.asarray(wide(theta, data.X))).min()
+        assert np.abs(f(X) - g).max() < 0.1 * np.abs(f(X)).max()
+
     def test_other_output_weights_fail(self):
         data, net, theta = self.limit()
         rng = np.random.default_rng(1)
@@ -131,7 +158,7 @@ class TestRates:
         net = mf.TwoLayer(20)
         theta = mf.inits.balanced(net, data.d, 1.0, key=1)
         run = rate_run(net, theta, data, kind="both", steps=200)
-        Z, _ = unit_features(Evidence(net, theta, data))
+        Z = unit_features(Evidence(net, theta, data))
         Z = Z * np.sign(theta["a"])
         r, z, best = np.ones(20), np.abs(Z).max(), -np.inf
         for t in range(200):
@@ -147,7 +174,7 @@ class TestRates:
         net = mf.TwoLayer(20, train="output")
         theta = mf.inits.balanced(net, data.d, 1.0, key=1)
         run = rate_run(net, theta, data, kind="output", steps=200)
-        Z, _ = unit_features(Evidence(net, theta, data))
+        Z = unit_features(Evidence(net, theta, data))
         r, beta, z, best = np.zeros(20), 1.0, np.abs(Z).max(), -np.inf
         for t in range(200):
             a = r / 20
@@ -197,6 +224,29 @@ class TestRates:
             rate_run(net, theta, problem(0), steps=0)
         with pytest.raises(mf.InputError, match="choose both or output"):
             rate_run(net, theta, problem(0), kind="all")
+
+
+def test_generalisation_factors_are_the_computable_ones():
+    data = problem(0)
+    for theorem_key, train in (("chizat2020.f1", "both"), ("chizat2020.f2", "output")):
+        found = mf.predict(mf.TwoLayer(9, train=train), data, [theorem_key])[theorem_key].prediction["generalisation"]
+        pairs = data.X[data.positive][:, None] - data.X[data.negative][None]
+        closest = np.linalg.norm(pairs, axis=2).min()
+        assert found["R"] == pytest.approx(np.linalg.norm(data.X, axis=1).max(), rel=1e-12)
+        assert found["interclass_distance"][0] <= closest * (1 + 1e-12)
+        assert found["interclass_distance"][1] >= closest * (1 - 1e-12)
+        assert found["exponent"] == (data.d + 3) / 2
+    assert generalisation(data, 1)["interclass_distance"][1] <= closest * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("relu", "independent"), [("relu", False), ("srelu", True)])
+def test_features_of_examples_on_either_side_of_0(relu, independent):
+    """ρ(s) - ρ(-s) = s: three opposed pairs in the plane give three linear functions of two variables; their squares
+    are independent."""
+    half = np.array([[1.0, 0], [0, 1], [1, 1]])
+    data = mf.Dataset(np.r_[half, -half], [1, 1, 1, -1, -1, -1], "opposed")
+    net = mf.TwoLayer(3, activation=relu, train="both" if relu == "relu" else "input")
+    assert (independent_features(Subject(net, data)).status is Status.HOLDS) == independent
 
 
 def test_a_theorem_about_another_net_says_so():

@@ -6,20 +6,22 @@ claims.
 
 Status rules, used by every theorem:
   - an assumption that fails makes the verdict `vacuous`; the claims are measured all the same;
-  - otherwise anything open (a solver without convergence, a limit that a short run cannot speak for) makes it
-    `undecided`;
-  - otherwise a claim outside its bound makes it `fails`, and only what is left is `holds`.
+  - otherwise a prediction that no solver certified makes it `undecided`: what the claims were measured against may
+    itself be wrong;
+  - otherwise a claim outside its bound makes it `fails` when every assumption is known to hold;
+  - otherwise anything open (an assumption nobody can test, a limit that a short run cannot speak for) makes it
+    `undecided`, and only what is left is `holds`.
 """
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from marginflow._core.record import Record, Table, jsonable, show
-from marginflow._core.status import Status
+from marginflow._core.status import Outcome, Status
 from marginflow.nets.net import Net, Theta
 from marginflow.theorems.evidence import Evidence, Subject
 
@@ -27,8 +29,8 @@ from marginflow.theorems.evidence import Evidence, Subject
 # about 1e-9 (margins are certified to tolerances.MARGIN_GAP); 1e-7 leaves room for square roots of gaps.
 LIMIT_TOLERANCE = 1e-7
 
-# Below this many e-folds of the loss in terms of log(2n), a run is too short to speak for t = ∞ (see `band`).
-LONGEST_BAND = 0.5
+# A finite-time bound on a relative error above this tells nothing: unit vectors at random are about as far apart.
+LOOSEST_BOUND = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Prediction(Record):
     theta: Theta | None = None
     certified: bool = False
     note: str = ""
+    function: Callable[[Any], np.ndarray] | None = None  # a classifier that is no net of finite width
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -82,6 +85,8 @@ class Prediction(Record):
 
     def __call__(self, X):
         """The predicted classifier's outputs on the rows of X."""
+        if self.function is not None:
+            return self.function(np.asarray(X))
         if self.net is None or self.theta is None:
             raise ValueError("this prediction is a list of numbers, not a network")
         return self.net(self.theta, np.asarray(X))
@@ -182,10 +187,10 @@ class Theorem(abc.ABC):
             prediction = self.predict(subject)
         except Unpredictable as why:
             message = str(why)
-        open_question = prediction is None or not prediction.certified
+        uncertified = prediction is None or not prediction.certified
         return Foresight(
             self.key,
-            status_of(assumptions, (), open_question),
+            status_of(assumptions, (), uncertified),
             assumptions,
             self.premises,
             prediction,
@@ -216,23 +221,23 @@ class Unpredictable(Exception):
     """The theorem has nothing to predict here: its convex problem is infeasible or the solver failed."""
 
 
-def status_of(assumptions, claims, open_question: bool = False) -> Status:
-    """The rule in this module's docstring."""
+def status_of(assumptions, claims, uncertified: bool = False) -> Status:
+    """The rule in this module's docstring; `uncertified`: no solver vouches for the prediction."""
     if any(a.status in (Status.FAILS, Status.VACUOUS) for a in assumptions):
         return Status.VACUOUS
-    if open_question or any(x.status is Status.UNDECIDED for x in (*assumptions, *claims)):
-        # A claim that is contradicted under assumptions that all hold decides, whatever else is open.
-        settled = all(a.status is Status.HOLDS for a in assumptions)
-        return Status.FAILS if settled and any(c.status is Status.FAILS for c in claims) else Status.UNDECIDED
-    return Status.FAILS if any(c.status is Status.FAILS for c in claims) else Status.HOLDS
+    if uncertified or any(a.status is Status.UNDECIDED for a in assumptions):
+        return Status.UNDECIDED
+    seen = {c.status for c in claims}
+    return next((s for s in (Status.FAILS, Status.UNDECIDED) if s in seen), Status.HOLDS)
 
 
 def in_words(title: str, status: Status, assumptions, claims, evidence: Evidence) -> str:
     """The verdict as a sentence a reader understands without the table."""
     broken = [a.name for a in assumptions if a.status is Status.FAILS]
-    open_ = [x.name for x in (*assumptions, *claims) if x.status is Status.UNDECIDED]
+    unknown = [a.name for a in assumptions if a.status is Status.UNDECIDED]
     failed = [c.name for c in claims if c.status is Status.FAILS]
     held = [c.name for c in claims if c.status is Status.HOLDS]
+    open_ = [c.name for c in claims if c.status is Status.UNDECIDED]
     when = "at t = infinity" if evidence.at_limit else "at the weights given"
     if status is Status.HOLDS:
         many = f"all {len(claims)} claims are within their bounds"
@@ -241,21 +246,28 @@ def in_words(title: str, status: Status, assumptions, claims, evidence: Evidence
     if status is Status.FAILS:
         off = _number(failed, "lies outside its bound", "lie outside their bounds")
         return f"{title}: every assumption holds, yet {_list(failed)} {off} {when}."
+    outside = f"{_list(failed)} {_number(failed, 'does', 'do')} not hold"
     if status is Status.VACUOUS:
+        others = (
+            f"; {_list(unknown)} could not be decided"
+            if unknown
+            else "; every other assumption holds"
+            if len(assumptions) > len(broken)
+            else ""
+        )
         tail = (
             _number(claims, "its conclusion holds", f"all {len(claims)} conclusions hold") + " all the same"
             if claims and len(held) == len(claims)
-            else f"{_list(failed)} {_number(failed, 'does', 'do')} not hold either"
+            else f"{outside} either"
             if failed
             else f"{len(held)} of {len(claims)} conclusions hold and the others are open"
             if held
             else "its conclusions are open"
         )
         because = f"{_list(broken)} {_number(broken, 'fails', 'fail')}"
-        return f"{title}: does not apply, because {because}; measured {when}, {tail}."
-    return (
-        f"{title}: cannot be decided; open: {_list(open_) if open_ else 'the prediction is not certified'}."
-    )
+        return f"{title}: does not apply, because {because}{others}; measured {when}, {tail}."
+    about = _list([*unknown, *open_]) if unknown or open_ else "the prediction is not certified"
+    return f"{title}: cannot be decided; open: {about}{f'; {outside}' if failed else ''}."
 
 
 def _number(things, one: str, many: str) -> str:
@@ -295,6 +307,14 @@ def fact(
     """An assumption with a yes-or-no answer; None when there is nothing to read it from."""
     status = Status.UNDECIDED if true is None else Status.HOLDS if true else Status.FAILS
     return Assumption(name, status, slack, measured, threshold, tested_by, note)
+
+
+def trained_by(evidence: Evidence, method: str, name: str, note: str = "") -> Assumption:
+    """The training procedure, read from the run; weights alone do not say."""
+    if evidence.run is None:
+        return fact(name, None, "weights alone do not say how they were trained", None, method)
+    used = evidence.run.method
+    return fact(name, used == method, _join(f"trained by {used}", note), used, method)
 
 
 def at_most(name: str, measured: float, bound: float, note: str = "") -> Claim:
@@ -339,11 +359,10 @@ def tends_to_zero(
     """A relative error that vanishes as t → ∞, like band^order on the way: directions ½, margins 1."""
     if evidence.at_limit:
         return at_most(name, measured, tolerance, note)
-    delta = band(evidence)
-    bound = scale * delta**order
+    bound = scale * band(evidence) ** order
     if not np.isfinite(measured):
         return Claim(name, Status.UNDECIDED, measured, bound, "<=", note)
-    if delta > LONGEST_BAND:
+    if bound > LOOSEST_BOUND:
         return Claim(
             name,
             Status.UNDECIDED,
@@ -367,10 +386,32 @@ def tends_to_zero(
     )
 
 
+def in_the_limit(claim: Claim, evidence: Evidence) -> Claim:
+    """A bound on the limit, measured on weights that may only be on the way there: missing it proves nothing."""
+    if evidence.at_limit or claim.status is not Status.FAILS:
+        return claim
+    return dataclasses.replace(
+        claim, status=Status.UNDECIDED, note=_join(claim.note, "a bound on the limit, not on the way there")
+    )
+
+
+def unless_stalled(claim: Claim, outcome: Outcome) -> Claim:
+    """A residual at multipliers that a solver left unfinished bounds the true one from above, and refutes nothing."""
+    if outcome is Outcome.CONVERGED or claim.status is not Status.FAILS:
+        return claim
+    return dataclasses.replace(
+        claim,
+        status=Status.UNDECIDED,
+        note=_join(claim.note, f"the fit of the multipliers ended with: {outcome.value}"),
+    )
+
+
 def tends_to(
     name: str, measured: float, target: float, evidence: Evidence, from_below: bool = False, note: str = ""
 ) -> Claim:
-    """A number that tends to `target`. A monotone one that has overshot its target refutes it at any time."""
+    """A number that tends to `target`. With `from_below` no weights at all exceed the target, so that one that does
+    refutes it at any time.
+    """
     error = abs(measured - target) / abs(target)
     text = _join(f"{measured:.9g} against {target:.9g}", note)
     if from_below and not evidence.at_limit and measured > target * (1 + LIMIT_TOLERANCE):
@@ -380,7 +421,7 @@ def tends_to(
             error,
             LIMIT_TOLERANCE,
             "<=",
-            _join(text, "increases with t, and is already above its limit"),
+            _join(text, "above its limit, which no weights should exceed"),
         )
     return tends_to_zero(name, error, evidence, note=text)
 

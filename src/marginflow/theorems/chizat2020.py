@@ -2,9 +2,13 @@
 logistic loss" (system C).
 """
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 
 from marginflow._core.status import Status
+from marginflow.data.dataset import Dataset
 from marginflow.nets.two_layer import TwoLayer
 from marginflow.theorems.base import (
     Assumption,
@@ -15,6 +19,7 @@ from marginflow.theorems.base import (
     at_least,
     at_most,
     fact,
+    trained_by,
 )
 from marginflow.theorems.evidence import Evidence, Subject
 
@@ -25,14 +30,10 @@ BIBTEX = """@inproceedings{chizat2020,
   volume    = {125}, pages     = {1305--1338}, year      = {2020}
 }"""
 
-FULL_SUPPORT = (
-    "gaussian",
-    "sphere",
-    "balanced",
-    "uniform",
-    "torch",
-    "tensorflow",
-)  # inits whose directions have a density on the sphere
+# Initialisations whose directions have a density on the sphere of the trained weights of a unit; with both layers
+# trained, balanced weights lie on the slice |a| = ‖w‖ of it.
+FULL_SUPPORT = ("gaussian", "sphere", "uniform", "pytorch", "tensorflow", "glorot-normal", "signs")
+SLICED = ("balanced", "balanced-spread")
 CONVERGED = (
     1e-3  # relative change of the best margin over the last half of log t: the stand-in for "ν̄_t converges"
 )
@@ -46,12 +47,18 @@ class F1(Theorem):
     the sphere. If ∇S(ĥ(μ_t)) and the normalised measure ν̄_t converge, the limit maximises γ1 = max over ν >=
     0, ν(S) <= 1 of min_i y_i ∫ φ dν; so the margin of a net of m units tends to γ1 as m, t → ∞.
 
-    **Assumptions.** 2-homogeneity; φ(·, x_i) differentiable with Lipschitz gradient (A3 of the paper): true
-    for S-ReLU, *false for ReLU*, for which the theorem as proved is silent and the conclusion is measured;
-    full support, stood for by an initialisation whose directions have a density; convergence, which is an
-    open question: a run stands for it when its margin has stopped moving. **Claims.** the margin never
-    exceeds γ1 (exact, at any width and time), and reaches it up to 2%. Where γ1 is not certified from above,
-    reaching it stays open.
+    **Assumptions.** 2-homogeneity (read from the net); A3 of the paper: φ(·, x_i) differentiable with Lipschitz
+    gradient (`smooth_feature`), true for S-ReLU, *false for ReLU*, for which the theorem as proved is silent and
+    the conclusion is measured, and linearly independent over i (`independent_features`); full support
+    (`full_support`), stood for by an initialisation whose directions have a density; gradient flow
+    (`base.trained_by`); convergence (`converged`), which is an open question: a run stands for it when its margin
+    has stopped moving. **Claims.** the margin never exceeds γ1 (exact, at any width and time), and reaches it up
+    to 2%, a yardstick for finite width and time: a net that falls short proves nothing about infinite ones, and
+    leaves the claim open.
+
+    **Generalisation.** With probability 1 - δ the test error is at most C_ε(r)/√n (R/Δ_r)^((r+3)/(2-ε)) +
+    √(log B/n) + √(log(1/δ)/(2n)) for every r; the constants C_ε(r) and B are not given, so only R, Δ_r as a
+    certified interval and the exponent at ε → 0 are predicted (`generalisation`; for r = d unless asked).
     """
 
     key, title, number = "chizat2020.f1", "F1 max margin (Chizat & Bach 2020)", "Theorem 3 and corollary"
@@ -85,11 +92,14 @@ class F1(Theorem):
                 "smooth_feature",
                 smooth,
                 "φ(·, x) differentiable with Lipschitz gradient; ReLU features are not, S-ReLU features are",
+                subject.two_layer.activation.name,
+                "srelu",
             ),
+            independent_features(subject),
         )
 
     def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
-        return (full_support(evidence), converged(evidence))
+        return (trained_by(evidence, "flow", "gradient_flow"), full_support(evidence), converged(evidence))
 
     def predict(self, subject: Subject) -> Prediction:
         f1 = subject.f1
@@ -103,6 +113,7 @@ class F1(Theorem):
             "dual_value": f1.dual_value,
             "certified": bool(f1.certified),
             "neurons": len(f1.neurons),
+            "generalisation": generalisation(subject.data),
         }
         note = "" if f1.certified else "γ1 is only bounded from below; the dual value is no bound"
         return Prediction(values, net, theta, bool(f1.certified), note)
@@ -128,13 +139,10 @@ class F1(Theorem):
             )
         ]
         target = (1 - SHORTFALL) * prediction["lower_bound"]
-        status = (
-            Status.HOLDS if reached >= target else (Status.FAILS if evidence.at_limit else Status.UNDECIDED)
-        )
         claims.append(
             Claim(
                 "reaches_gamma1",
-                status,
+                Status.HOLDS if reached >= target else Status.UNDECIDED,
                 reached,
                 target,
                 ">=",
@@ -151,9 +159,13 @@ class F2(Theorem):
     to the max margin one in the RKHS of the kernel K = ∫ σσ dτ, margin γ2; at width m, to γ2^(m) = max over
     √m‖a‖ <= 1 of min z_iᵀa.
 
-    **Assumptions.** linear separability of the features at width m (measured); directions drawn from τ.
+    **Assumptions.** γ2 > 0 (`margins.f2`); directions with full support (`full_support`); gradient flow or full-batch
+    descent (`plain_descent`: in the output weights alone the problem is logistic regression on features).
     **Claims.** the margin never exceeds γ2^(m) (exact), reaches it up to the finite-time band, and γ2^(m) is
-    near γ2, within 4·√(log n/m)·max√K relative, a Monte-Carlo yardstick.
+    near γ2, within 4·√(log n/m) relative, a Monte-Carlo yardstick. Features are those of the weights as they are,
+    divided by the root mean square length of the w_j: a Gaussian draw has the kernel of the sphere times a constant.
+
+    **Generalisation.** The bound of `F1` with r = d only.
     """
 
     key, title, number = "chizat2020.f2", "F2 max margin (Chizat & Bach 2020)", "§5"
@@ -180,11 +192,11 @@ class F2(Theorem):
         )
 
     def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
-        return (full_support(evidence),)
+        return (plain_descent(evidence), full_support(evidence))
 
     def predict(self, subject: Subject) -> Prediction:
         f2 = subject.f2
-        if not f2.lower_bound > 0:
+        if not f2.lower_bound > 0 or f2.vector is None:
             raise Unpredictable(f"γ2 is not positive ({f2.message})")
         return Prediction(
             {
@@ -192,20 +204,28 @@ class F2(Theorem):
                 "lower_bound": f2.lower_bound,
                 "upper_bound": f2.upper_bound,
                 "dual": f2.dual,
+                "generalisation": generalisation(subject.data),
             },
             certified=bool(f2.certified),
+            function=KernelClassifier(subject.data, np.asarray(f2.vector), subject.two_layer.activation),
         )
 
     def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
         from marginflow import margins
         from marginflow.theorems.base import tends_to_zero
 
-        Z, size = unit_features(evidence)
-        finite = margins.f2_finite(Z)
-        a = evidence.theta["a"] / size
+        W, a = evidence.theta["W"], evidence.theta["a"]
         m = len(a)
+        length = float(np.sqrt(np.sum(W**2) / m))
+        if not length > 0:
+            note = "all directions are 0"
+            return (Claim("reaches_finite_gamma2", Status.UNDECIDED, None, None, "<=", note),)
+        Z = evidence.data.y[:, None] * np.asarray(
+            evidence.two_layer.activation(evidence.data.X @ (W / length).T)
+        )
+        finite = margins.f2_finite(Z)
         scale = np.sqrt(m) * np.linalg.norm(a)
-        reached = float((Z @ a).min() / scale) if scale > 0 else -np.inf
+        reached = float((Z @ a).min() / scale) if scale > 0 else 0.0
         claims = [
             at_most(
                 "below_finite_gamma2",
@@ -214,7 +234,10 @@ class F2(Theorem):
                 "margin with √m‖a‖ = 1 against the upper bound of γ2^(m)",
             )
         ]
-        if finite.lower_bound > 0:
+        if not finite.certified:
+            note = "γ2^(m) is not certified"
+            claims.append(Claim("reaches_finite_gamma2", Status.UNDECIDED, reached, None, ">=", note))
+        elif finite.lower_bound > 0:
             claims.append(
                 tends_to_zero(
                     "reaches_finite_gamma2",
@@ -249,7 +272,8 @@ class RateBoth(Theorem):
     when γ1^(m) > 0. It comes from the soft minimum, whose error at time s is log(n)/β(s); averaged with
     weights η(s) that is (log n) Σ η/β / Σ η, so B(t) = (√t/4) Σ η/β / Σ η is measured and its largest value
     so far is used and stated.
-    **Assumptions.** none on the data; the dynamics are those of the statement.
+    **Assumptions.** γ1^(m) > 0 (`margins.f1_finite`), without which B need not be finite; the dynamics are those of the
+    statement: the theorem is silent about other runs.
     """
 
     key, title, number = "chizat2020.rate_both", "Rate, both layers (Chizat & Bach 2020)", "Proposition in §4"
@@ -273,15 +297,34 @@ class RateBoth(Theorem):
             {"exponent": -0.5}, certified=True, note="the curve depends on the directions drawn; see claims"
         )
 
-    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+    def finite(self, evidence: Evidence):
+        """(features z_ij, the maximal margin of these directions)."""
         run = evidence.run
         assert run is not None  # see `covers`
         from marginflow import margins
 
-        Z, _ = unit_features(evidence)
+        Z = unit_features(evidence)
         if self.kind == "both":
             Z = Z * np.sign(np.asarray(run.theta0["a"]))  # r² is non-negative: the sign of a unit is fixed
-        finite = margins.f1_finite(Z) if self.kind == "both" else margins.f2_finite(Z)
+        return Z, margins.f1_finite(Z) if self.kind == "both" else margins.f2_finite(Z)
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        gamma = evidence.once(self.key, lambda: self.finite(evidence))[1]
+        positive = (
+            True
+            if gamma.lower_bound > 0
+            else False
+            if gamma.upper_bound <= 0 or getattr(gamma, "separable", None) is False
+            else None
+        )
+        note = "the directions drawn separate the data: their maximal margin"
+        name = f"margins.f{1 if self.kind == 'both' else 2}_finite"
+        return (fact("finite_separability", positive, note, gamma.lower_bound, 0.0, gamma.lower_bound, name),)
+
+    def claims(self, evidence: Evidence, prediction: Prediction) -> tuple[Claim, ...]:
+        run = evidence.run
+        assert run is not None  # see `covers`
+        Z, finite = evidence.once(self.key, lambda: self.finite(evidence))
         best, bound, note = self.curves(run.history, Z, finite.lower_bound)
         worst = float(np.min(best - bound))
         claims = [
@@ -315,7 +358,7 @@ class RateOutput(RateBoth):
 
     **Statement.** F(r) = -log mean_i exp(-(1/m) Σ_j z_ij r_j), r(0) = 0, a = r/m, β(t) = max(1, max_s
     √m‖a(s)‖_2), η(t) = β(t)√2/(‖z‖_∞√(t+1)): max over s < t of min_i z_iᵀ a(s)/β(s) is at least γ2^(m) -
-    ‖z‖_∞/√t (2√2 + √3 log n/γ2^(m)). **Assumption.** γ2^(m) > 0. No free constant.
+    ‖z‖_∞/√t (2√2 + √3 log n/γ2^(m)). **Assumption.** γ2^(m) > 0 (`margins.f2_finite`). No free constant.
     """
 
     key, title, number = (
@@ -365,28 +408,105 @@ def variation_margin(evidence: Evidence) -> float:
     return float(evidence.margins.min() / mass) if mass > 0 else -np.inf
 
 
-def unit_features(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
-    """(Z, lengths): z_ij = y_i σ(ĉ_jᵀx_i) with directions on the sphere, and the a-scale 1/‖w_j‖ that
-    compensates.
-    """
+def unit_features(evidence: Evidence) -> np.ndarray:
+    """z_ij = y_i σ(ĉ_jᵀx_i) with directions on the sphere."""
     W = np.asarray(evidence.theta["W"])
-    length = np.linalg.norm(W, axis=1)
-    activation = evidence.two_layer.activation
-    Z = evidence.data.y[:, None] * np.asarray(activation(evidence.data.X @ (W / length[:, None]).T))
-    return Z, 1 / length ** (activation.degree or 1)
+    directions = W / np.linalg.norm(W, axis=1, keepdims=True)
+    return evidence.data.y[:, None] * np.asarray(
+        evidence.two_layer.activation(evidence.data.X @ directions.T)
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KernelClassifier:
+    """f(x) = Σ_i β_i y_i K(x_i, x), the F2-max-margin function in normal form: y_i f(x_i) >= 1 on the data."""
+
+    data: Dataset
+    coefficients: np.ndarray
+    activation: Any
+
+    def __call__(self, X) -> np.ndarray:
+        from marginflow.margins.kernels import between
+
+        return between(np.asarray(X, float), self.data.X, self.activation) @ (self.coefficients * self.data.y)
+
+
+def generalisation(data: Dataset, rank: int | None = None) -> dict[str, Any]:
+    """What can be computed of the generalisation bound: R, the certified interval of Δ_r, the exponent at ε → 0.
+
+    r = d unless `rank` says otherwise; smaller ranks, which the F1 bound allows, cost a search for the projection.
+    """
+    from marginflow.conditions import check
+
+    r = data.d if rank is None else rank
+    distance = check(data, conditions=["interclass_distance"], rank=r).conditions["interclass_distance"]
+    lower, upper = distance.witness["interval"]
+    radius = float(np.linalg.norm(data.X, axis=1).max())
+    return {
+        "rank": r,
+        "R": radius,
+        "interclass_distance": [lower, upper],
+        "exponent": (r + 3) / 2,
+        "R_over_distance_at_most": radius / lower if lower > 0 else None,
+    }
+
+
+def independent_features(subject: Subject) -> Assumption:
+    """φ(·, x_i) linearly independent, decided from the rays of the examples in exact arithmetic.
+
+    Each feature has its kink on its own hyperplane wᵀx_i = 0, so a combination that vanishes lives on examples that
+    share a line through 0: one ray twice is dependent at once. Of k lines with both rays only the smooth sums are
+    left, wᵀx for ReLU and (wᵀx)² for S-ReLU: independent iff the x, or the x xᵀ, are.
+    """
+    from marginflow._core import exact
+    from marginflow.margins.f1_zero import lines
+
+    X = np.asarray(subject.data.X, np.float64)
+    line, side = lines(X)
+    rays, counts = np.unique(2 * line + (side > 0), return_counts=True)
+    note = "φ(·, x_1), …, φ(·, x_n) are linearly independent functions of w: "
+    if (counts > 1).any():
+        rows = np.flatnonzero(2 * line + (side > 0) == rays[counts > 1][0])
+        told = f"rows {rows[0]} and {rows[1]} lie on one ray from 0"
+        return fact("independent_features", False, note + told, int(counts.max()), 1)
+    both = [np.flatnonzero(line == k)[0] for k in np.unique(line) if np.sum(line == k) == 2]
+    if not both:
+        return fact("independent_features", True, note + "no two rows on a line through 0", 1, 1)
+    V = X[both] / np.abs(X[both]).max(axis=1, keepdims=True)
+    smooth = V if subject.is_relu else np.einsum("ki,kj->kij", V, V).reshape(len(V), -1)
+    told = f"{len(both)} lines through 0 with rows on either side"
+    dependent = (
+        len(both) > np.linalg.matrix_rank(smooth)
+        if not subject.is_relu
+        else exact.dependence(X[both]) is not None
+    )
+    return fact(
+        "independent_features", not dependent, note + told, len(both), int(np.linalg.matrix_rank(smooth))
+    )
+
+
+def plain_descent(evidence: Evidence) -> Assumption:
+    run = evidence.run
+    if run is None:
+        return fact("plain_descent", None, "weights alone do not say how they were trained")
+    kinds = ("flow", "gd", "ngd", "rate-output")
+    return fact(
+        "plain_descent", run.method in kinds, f"trained by {run.method}", run.method, ", ".join(kinds)
+    )
 
 
 def full_support(evidence: Evidence) -> Assumption:
     run = evidence.run
     init = None if run is None else run.options.get("init")
-    if init is None:
+    if init not in (*FULL_SUPPORT, *SLICED):
         return fact("full_support", None, "the distribution of the initial directions is not known")
-    return fact(
-        "full_support",
-        init in FULL_SUPPORT,
-        f"initialised by '{init}'; a finite width stands for the limit of many units",
-        init,
+    full = init in FULL_SUPPORT or evidence.two_layer.train != "both"
+    note = (
+        "a finite width stands for the limit of many units"
+        if full
+        else "|a| = ‖w‖ is a slice of the sphere of (w, a), not all of it"
     )
+    return fact("full_support", full, f"initialised by '{init}'; {note}", init)
 
 
 def converged(evidence: Evidence) -> Assumption:

@@ -126,7 +126,9 @@ class Evidence(Subject):
     def normalised_margin(self) -> float:
         """q_min/‖θ‖^k, k the degree of homogeneity."""
         degree = self.net.degree
-        return float(self.margins.min() / self.norm_squared ** (degree / 2)) if degree else np.nan
+        if not degree or not self.norm_squared > 0:
+            return np.nan
+        return float(self.margins.min() / self.norm_squared ** (degree / 2))
 
     @cached_property
     def log_loss(self) -> float:

@@ -13,6 +13,7 @@ from marginflow.theorems.base import (
     fact,
     from_condition,
     tends_to_zero,
+    trained_by,
 )
 from marginflow.theorems.evidence import Evidence, Subject
 from marginflow.theorems.soudry2018 import angle, linear_prediction
@@ -32,9 +33,11 @@ class AlignedLayers(Theorem):
     **Statement.** f = W_L ⋯ W_1 x, gradient flow on logistic or exponential loss, separable data, a start at
     which the loss is below its value at 0: ‖W_l‖_F → ∞, W_l/‖W_l‖ tends to rank one, v_{l+1} and u_l align,
     so that W_1/‖W_1‖ → u w_maxᵀ, and the product's direction tends to w_max. **Assumptions.** linear
-    separability; the loss condition, tested on the initial weights (where a start at exactly 0 is a
-    stationary point). **Asymptotic.** all claims. **Gap.** convergence to w_max itself also asks that the
-    support examples span the data space.
+    separability (`conditions.linear_separability`); gradient flow (`base.trained_by`); the loss condition, tested
+    on the initial weights (`initial_loss`; a start at exactly 0 is a stationary point). **Asymptotic.** all
+    claims; a finite run is measured against the band of `theorems.base.band`. **Gap.** for convergence to w_max
+    itself the paper also asks that the support examples span R^d, which is not tested here: that the limit is
+    w_max without it has since been shown for homogeneous nets.
     """
 
     key, title, number = "ji2019", "Aligned layers (Ji & Telgarsky 2019)", "Theorems 2.2 and 2.8"
@@ -50,8 +53,9 @@ class AlignedLayers(Theorem):
         return (from_condition(subject.condition("linear_separability")),)
 
     def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        flow = trained_by(evidence, "flow", "gradient_flow")
         if evidence.run is None:
-            return (fact("initial_loss", None, "weights alone do not say where they started"),)
+            return (flow, fact("initial_loss", None, "weights alone do not say where they started"))
         q = evidence.data.y * np.asarray(evidence.net(evidence.run.theta0, evidence.data.X))
         start = float(
             np.mean(np.exp(evidence.loss.log_value(q)) - np.exp(evidence.loss.log_value(np.zeros(1))))
@@ -59,6 +63,7 @@ class AlignedLayers(Theorem):
         # Along the flow the loss decreases, so a later time below the value at 0 serves as a start.
         now = evidence.log_loss - np.log(evidence.data.n) < float(evidence.loss.log_value(np.zeros(1))[0])
         return (
+            flow,
             fact(
                 "initial_loss",
                 True if start < 0 or now else None,

@@ -11,6 +11,8 @@ from marginflow.theorems.base import (
     at_most,
     fact,
     tends_to_zero,
+    trained_by,
+    unless_stalled,
 )
 from marginflow.theorems.evidence import Evidence, Subject
 
@@ -35,9 +37,10 @@ class MarginMaximisation(Theorem):
     θ/‖θ‖ is, scaled to q_min = 1, a KKT point of min ½‖θ‖² s.t. q_i >= 1. A KKT point need not be a local
     optimum.
 
-    **Assumptions.** homogeneity (read from the net); separation reached (read from the weights).
-    **Asymptotic.** the KKT claim; on a finite run its residuals fall with 1/log(1/L), and are compared with
-    `theorems.base.band`.
+    **Assumptions.** homogeneity (read from the net); separation reached (read from the weights); gradient flow
+    (`flow_or_small_step`). A full-batch descent follows the flow when its step is small enough, which no number
+    says, so that it stays open; stochastic and adaptive methods are another matter. **Asymptotic.** the KKT
+    claim; on a finite run its residuals fall with 1/log(1/L), and are compared with `theorems.base.band`.
     """
 
     key, title, number = "lyu2020", "Margin maximisation (Lyu & Li 2020)", "Theorems 4.1 and 4.4"
@@ -56,6 +59,7 @@ class MarginMaximisation(Theorem):
     def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
         separated = evidence.separates
         return (
+            flow_or_small_step(evidence),
             fact(
                 "separation",
                 separated,
@@ -88,8 +92,7 @@ class MarginMaximisation(Theorem):
                 ),
             )
         kkt = evidence.kkt
-        return (
-            *claims,
+        found = (
             tends_to_zero(
                 "kkt_stationarity",
                 kkt.stationarity,
@@ -109,6 +112,7 @@ class MarginMaximisation(Theorem):
                 scale=2.0,
             ),
         )
+        return (*claims, *(unless_stalled(claim, kkt.outcome) for claim in found))
 
     @staticmethod
     def _monotone(evidence: Evidence) -> Claim:
@@ -125,6 +129,15 @@ class MarginMaximisation(Theorem):
             MONOTONE,
             "largest fall of the smoothed normalised margin, relative, over recorded times",
         )
+
+
+def flow_or_small_step(evidence: Evidence) -> Assumption:
+    """Gradient flow; open for a full-batch descent, whose step may be small enough."""
+    run = evidence.run
+    if run is None or run.method not in ("gd", "ngd"):
+        return trained_by(evidence, "flow", "gradient_flow")
+    note = f"trained by {run.method}: as the flow when its step is small enough, and no number says what is"
+    return fact("gradient_flow", None, note, run.method, "flow")
 
 
 def smoothed_margins(evidence: Evidence) -> np.ndarray | None:

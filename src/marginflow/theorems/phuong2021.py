@@ -2,12 +2,14 @@
 A).
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from marginflow._core.status import Status
 from marginflow.nets.two_layer import TwoLayer
+from marginflow.runs import Run
 from marginflow.theorems.base import (
     Assumption,
     Claim,
@@ -19,6 +21,8 @@ from marginflow.theorems.base import (
     from_condition,
     tends_to,
     tends_to_zero,
+    trained_by,
+    unless_stalled,
 )
 from marginflow.theorems.evidence import Evidence, Subject
 
@@ -35,6 +39,8 @@ BIBTEX = """@inproceedings{phuong2021,
 
 # Balance |a_j| = ‖w_j‖ is conserved exactly by the flow; integrators keep it to about 1e-10 relative to ‖θ‖.
 BALANCE = 1e-8
+# Weights stored in a narrower type are balanced to that type's rounding at best.
+NARROW = {np.float16: 2.0**-9, np.float32: 2.0**-22}
 
 
 class Theorem1(Theorem):
@@ -48,14 +54,18 @@ class Theorem1(Theorem):
 
     **Assumptions.** orthogonal separability (`conditions.orthogonal_separability`); support examples of
     either class span R^d (`conditions.support_span`; the paper suspects that it is not needed, and its own
-    experiment breaks it); general position (`conditions.general_position`, for Lemma A.3); balance and
-    smallness at the start. "Small enough" has no number: what it is for is that every neuron gets into an
-    absorbing sector or dies, and `absorbed` tests that on the weights themselves (Lemma 3 makes it
-    permanent).
+    experiment breaks it); general position (`conditions.general_position`; where the subsets are too many,
+    `general_position_on_the_way` tests on the run what Lemma A.3 needs of it: examples that one neuron lies on
+    at one time are linearly independent); gradient flow (`gradient_flow`) on a loss whose derivative is bounded
+    (`bounded_slope`: the logistic loss is one, the exponential is not); balance (`balance`) and smallness at the
+    start. "Small enough" has no number: what it is for is that every neuron gets into an absorbing sector or
+    dies, and `absorbed` tests that on the weights themselves (Lemma 3 makes it permanent). The exceptional event
+    of probability 2^-p is that all die, and `survivors` tests that one does not.
 
     **Sharper than the paper.** With both groups non-empty and c² = 1/(‖w+‖ + ‖w-‖): ‖u‖ = c‖w+‖^-½, ‖z‖ =
     c‖w-‖^-½, f/‖θ‖² → (c²/2)(ρ(w+ᵀx) - ρ(w-ᵀx)) and q_min/‖θ‖² → 1/(2(‖w+‖ + ‖w-‖)), which no net exceeds at
-    any time.
+    any time. If the neurons of one sign all die, the other group has the whole norm: ‖u‖ = 1/‖w+‖ and f/‖θ‖² →
+    ρ(w+ᵀx)/(2‖w+‖), or the same with z and w-; the dead class is not learned.
 
     **Asymptotic.** All claims are about t = ∞. On a finite run errors of direction fall like (log t)^-½, and
     claims are compared with the band of `theorems.base.band`; a run too short for it is `undecided`.
@@ -79,11 +89,17 @@ class Theorem1(Theorem):
         return (
             from_condition(subject.condition("orthogonal_separability")),
             from_condition(subject.condition("support_span")),
-            from_condition(subject.condition("general_position")),
+            general_position(subject),
         )
 
     def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
-        return (gradient_flow(evidence), balance(evidence), absorbed(evidence))
+        return (
+            gradient_flow(evidence),
+            bounded_slope(evidence),
+            balance(evidence),
+            absorbed(evidence),
+            survivors(evidence),
+        )
 
     def predict(self, subject: Subject) -> Prediction:
         return two_neurons(subject)
@@ -99,30 +115,28 @@ class Theorem1(Theorem):
             ),
             tends_to_zero("rank_two", split.third_singular_value, evidence, 0.5, "σ3/σ1 of W"),
         ]
-        if not (split.positive.any() and split.negative.any()):
-            empty = "positive" if not split.positive.any() else "negative"
-            note = (
-                f"no {empty} neuron survived; with one group alone the constants of Corollary 1 do not apply"
+        groups = [
+            ("positive", "‖u‖", "w+", split.positive, split.u_norm, split.u_constant, "u", "w_plus"),
+            ("negative", "‖z‖", "w-", split.negative, split.z_norm, split.z_constant, "z", "w_minus"),
+        ]
+        alone = sum(bool(members.any()) for *_, members, _, _, _, _ in groups) == 1
+        for name, symbol, vector, members, norm, constant, letter, w in groups:
+            if not members.any():
+                continue
+            length = float(np.linalg.norm(prediction[w]))
+            target = 1 / length if alone else prediction[f"{letter}_norm"]
+            factor = 1 / (2 * length) if alone else prediction[f"{letter}_constant"]
+            note = f"factor of ρ({vector}ᵀx) in f/‖θ‖²" + (
+                "; the other group is dead, so this one has the whole norm" if alone else ""
             )
-            return (*claims, Claim("both_groups", Status.UNDECIDED, 0.0, 1.0, ">=", note))
+            claims += [
+                tends_to(f"{name}_norm", norm, target, evidence, note=symbol),
+                tends_to(f"{name}_constant", constant, factor, evidence, note=note),
+            ]
+        if alone:
+            return tuple(claims)
         return (
             *claims,
-            tends_to("positive_norm", split.u_norm, prediction["u_norm"], evidence, note="‖u‖"),
-            tends_to("negative_norm", split.z_norm, prediction["z_norm"], evidence, note="‖z‖"),
-            tends_to(
-                "positive_constant",
-                split.u_constant,
-                prediction["u_constant"],
-                evidence,
-                note="factor of ρ(w+ᵀx) in f/‖θ‖²",
-            ),
-            tends_to(
-                "negative_constant",
-                split.z_constant,
-                prediction["z_constant"],
-                evidence,
-                note="factor of ρ(w-ᵀx) in f/‖θ‖²",
-            ),
             tends_to(
                 "normalised_margin",
                 evidence.normalised_margin,
@@ -141,9 +155,9 @@ class Lemma2(Theorem):
     **Statement.** The positive sector has σ_j = 1 where y_j = 1; where y_j = -1, σ_j = -1 if x_jᵀx_i < 0 for
     some positive i, and 0 if x_jᵀx_i = 0 for all of them. The negative one likewise with the classes swapped.
 
-    **Assumptions.** orthogonal separability. **Claims.** measured by searching all extremal directions of the
-    data (`sectors.extremal` with the lemma switched off); where that search is not exhaustive, "exactly one"
-    stays open.
+    **Assumptions.** orthogonal separability (`conditions.orthogonal_separability`). **Claims.** measured by
+    searching all extremal directions of the data (`sectors.extremal` with the lemma switched off); where that
+    search is not exhaustive, "exactly one" stays open.
     """
 
     key, title, number = (
@@ -192,7 +206,9 @@ class Lemma2(Theorem):
                     len(directions),
                     want,
                     "=",
-                    "all directions enumerated" if found.complete else "search not exhaustive",
+                    "all directions enumerated"
+                    if found.complete
+                    else "too many to enumerate: none other was found, and the search was not exhaustive",
                 )
             )
             off = [int(np.sum(np.asarray(e.sector) != prediction[f"{sign}_sector"])) for e in directions]
@@ -212,9 +228,12 @@ class Lemma3(Theorem):
     """The two extremal sectors absorb: a neuron of the right sign that is in one stays in it.
 
     **Statement.** If a_j > 0 and w_j is in the positive extremal sector at some time, it is there ever after;
-    the same with signs swapped. **Assumptions.** orthogonal separability. **Claims.** over every sector event
-    of a flow: none that takes a neuron out. Weights alone hold no history, so without a run the claim is
-    open.
+    the same with signs swapped. **Assumptions.** orthogonal separability
+    (`conditions.orthogonal_separability`) and gradient flow (`gradient_flow`). General position is not needed:
+    let u be the part of w in the span of the opposed examples orthogonal to the whole class of w; any solution
+    moves u by -Σ c_i x_i with c_i >= 0, and c_i = 0 where wᵀx_i < 0, so ‖u‖ does not grow and stays 0.
+    **Claims.** over every sector event of a flow: none that takes a neuron out. Weights alone hold no history,
+    so without a run the claim is open, as it is when no neuron was seen to enter.
     """
 
     key, title, number = "phuong2021.lemma3", "Extremal sectors absorb (Phuong & Lampert 2021)", "Lemma 3"
@@ -239,19 +258,21 @@ class Lemma3(Theorem):
         run = evidence.run
         if run is None or run.events is None:
             return (Claim("escapes", Status.UNDECIDED, None, 0, "<=", "needs the events of a flow run"),)
-        escapes, absorbed_at = _escapes(evidence, prediction)
-        return (
-            at_most("escapes", escapes, 0, f"{absorbed_at} neurons were seen to enter an absorbing sector"),
-        )
+        escapes, entered = _escapes(evidence, prediction)
+        if not entered:
+            note = "no neuron was seen in an absorbing sector, so that none could leave it"
+            return (Claim("escapes", Status.UNDECIDED, 0, 0, "<=", note),)
+        return (at_most("escapes", escapes, 0, f"{entered} neurons were seen in their absorbing sector"),)
 
 
 class LemmaC1(Theorem):
     """The limit of Theorem 1 is a KKT point of min ½‖θ‖² s.t. q_i >= 1.
 
     **Statement.** With ‖u‖ = ‖w+‖^-½ and ‖z‖ = ‖w-‖^-½ the point (u w+ᵀ + z w-ᵀ, u‖w+‖ - z‖w-‖) is KKT, with
-    multipliers α_i/‖w+‖ and α_i/‖w-‖ where w± = Σ α_i x_i. **Assumptions.** orthogonal separability.
-    **Claims.** the predicted point's residuals, by a routine that knows only the net and its gradients; then
-    the residual of the weights given.
+    multipliers α_i/‖w+‖ and α_i/‖w-‖ where w± = Σ α_i x_i. **Assumptions.** orthogonal separability
+    (`conditions.orthogonal_separability`). **Claims.** the predicted point's residuals, by a routine that knows
+    only the net and its gradients and finds its own multipliers; the residual with the lemma's multipliers; then
+    the residual of the weights given, which is a claim about their limit.
     """
 
     key, title, number = "phuong2021.lemmaC1", "The limit is a KKT point (Phuong & Lampert 2021)", "Lemma C.1"
@@ -294,28 +315,43 @@ class LemmaC1(Theorem):
         assert prediction.theta is not None
         point = margins.kkt(prediction.net, prediction.theta, evidence.data)
         claims = [
-            at_most(
-                "predicted_stationarity",
-                point.stationarity,
-                self.STATIONARITY,
-                "‖θ - Σ λ_i y_i h_i‖/‖θ‖ at the predicted point",
+            unless_stalled(
+                at_most(
+                    "predicted_stationarity",
+                    point.stationarity,
+                    self.STATIONARITY,
+                    "‖θ - Σ λ_i y_i h_i‖/‖θ‖ at the predicted point",
+                ),
+                point.outcome,
+            ),
+            unless_stalled(
+                at_most(
+                    "predicted_complementarity",
+                    point.complementarity,
+                    self.STATIONARITY,
+                    "max λ_i(q_i - 1), relative",
+                ),
+                point.outcome,
             ),
             at_most(
-                "predicted_complementarity",
-                point.complementarity,
+                "multipliers",
+                _residual(evidence, prediction),
                 self.STATIONARITY,
-                "max λ_i(q_i - 1), relative",
+                "‖θ - Σ λ_i y_i h_i‖/‖θ‖ at the predicted point with λ_i = α_i/‖w±‖",
             ),
         ]
         if evidence.separates:
             claims.append(
-                tends_to_zero(
-                    "stationarity",
-                    evidence.kkt.stationarity,
-                    evidence,
-                    0.5,
-                    "the same at the weights given",
-                    tolerance=1e-6,
+                unless_stalled(
+                    tends_to_zero(
+                        "stationarity",
+                        evidence.kkt.stationarity,
+                        evidence,
+                        0.5,
+                        "the same at the weights given",
+                        tolerance=1e-6,
+                    ),
+                    evidence.kkt.outcome,
                 )
             )
         else:
@@ -330,6 +366,17 @@ class LemmaC1(Theorem):
                 )
             )
         return tuple(claims)
+
+
+def _residual(evidence: Evidence, prediction: Prediction) -> float:
+    """‖θ - Σ λ_i y_i h_i‖/‖θ‖ with the multipliers predicted; a neuron that meets an example at 0 is off there."""
+    assert prediction.theta is not None
+    W, a = (np.asarray(prediction.theta[k]) for k in ("W", "a"))
+    X, weight = evidence.data.X, prediction["multipliers"] * evidence.data.y
+    on = np.maximum(X @ W.T, 0.0)
+    reached_W = a[:, None] * ((weight[:, None] * (on > 0)).T @ X)
+    off = np.hypot(np.linalg.norm(W - reached_W), np.linalg.norm(a - weight @ on))
+    return float(off / np.sqrt(prediction["norm_squared"]))
 
 
 def relu_both_layers(subject: Subject) -> str | None:
@@ -415,7 +462,8 @@ class Split:
     def __init__(self, evidence: Evidence, prediction: Prediction):
         W, a = evidence.theta["W"], evidence.theta["a"]
         w_plus, w_minus = prediction["w_plus"], prediction["w_minus"]
-        norm_W, norm_a = np.linalg.norm(W), np.linalg.norm(a)
+        # Weights that are exactly 0 have no direction: every distance below is then that of the zero matrix.
+        norm_W, norm_a = np.linalg.norm(W) or 1.0, np.linalg.norm(a) or 1.0
         u = np.where(a > 0, np.maximum(W @ w_plus, 0) / (w_plus @ w_plus), 0) / norm_W
         z = np.where(a < 0, np.maximum(W @ w_minus, 0) / (w_minus @ w_minus), 0) / norm_W
         active = (evidence.data.X @ W.T > 0).any(axis=0)
@@ -425,18 +473,23 @@ class Split:
             np.linalg.norm(a / norm_a - u * np.linalg.norm(w_plus) + z * np.linalg.norm(w_minus))
         )
         s = np.linalg.svd(W, compute_uv=False)
-        self.third_singular_value = float(s[2] / s[0]) if len(s) > 2 else 0.0
+        self.third_singular_value = float(s[2] / s[0]) if len(s) > 2 and s[0] > 0 else 0.0
         self.u_norm, self.z_norm = float(np.linalg.norm(u)), float(np.linalg.norm(z))
-        scale = evidence.norm_squared
+        scale = evidence.norm_squared or 1.0
         self.u_constant = float((a * (a > 0)) @ (W @ w_plus) / (w_plus @ w_plus) / scale)
         self.z_constant = float((-a * (a < 0)) @ (W @ w_minus) / (w_minus @ w_minus) / scale)
 
 
 def gradient_flow(evidence: Evidence) -> Assumption:
-    run = evidence.run
-    if run is None:
-        return fact("gradient_flow", None, "weights alone do not say how they were trained")
-    return fact("gradient_flow", run.method == "flow", f"trained by {run.method}", run.method, "flow")
+    return trained_by(evidence, "flow", "gradient_flow")
+
+
+def bounded_slope(evidence: Evidence) -> Assumption:
+    """A loss with bounded Lipschitz derivative."""
+    if evidence.run is None:
+        return fact("bounded_slope", None, "weights alone do not say on which loss they were trained")
+    loss = evidence.run.loss
+    return fact("bounded_slope", loss == "logistic", f"derivative of the {loss} loss", loss, "logistic")
 
 
 def balance(evidence: Evidence) -> Assumption:
@@ -447,14 +500,53 @@ def balance(evidence: Evidence) -> Assumption:
     )
     W, a = np.asarray(theta["W"], float), np.asarray(theta["a"], float)
     size = np.sqrt(np.sum(W**2) + np.sum(a**2))
-    worst = float(np.max(np.abs(np.abs(a) - np.linalg.norm(W, axis=1))) / size)
+    worst = float(np.max(np.abs(np.abs(a) - np.linalg.norm(W, axis=1))) / (size or 1.0))
+    with np.errstate(over="ignore"):
+        stored = [r for t, r in NARROW.items() if all((v.astype(t) == v).all() for v in (W, a))]
+    bound = max([BALANCE, *stored])
     return fact(
         "balanced",
-        worst <= BALANCE,
+        worst <= bound,
         f"max ||a_j| - ‖w_j‖|/‖θ‖ of the {when}",
         worst,
-        BALANCE,
-        BALANCE - worst,
+        bound,
+        bound - worst,
+    )
+
+
+def general_position(subject: Subject) -> Assumption:
+    """General position of all examples; where that is out of reach, of those that Lemma A.3 needs it for."""
+    whole = from_condition(subject.condition("general_position"))
+    if whole.status is not Status.UNDECIDED or not isinstance(subject, Evidence):
+        return whole
+    return subject.once("general_position_on_the_way", lambda: general_position_on_the_way(subject)) or whole
+
+
+def general_position_on_the_way(evidence: Evidence) -> Assumption | None:
+    """Lemma A.3 uses general position for one thing: examples with w_jᵀx_i = 0 at one time are linearly independent.
+    A flow that recorded its events says which examples those were; None when there is no such flow, or they are not.
+    """
+    from marginflow._core import exact
+
+    run = evidence.run
+    if run is None or run.events is None or run.method != "flow":
+        return None
+    held: set[tuple[int, ...]] = set()
+    for pattern, j in _patterns(run, evidence.data.X):
+        held.add(tuple(int(i) for i in np.flatnonzero(pattern[j[0]] == 0)))
+    if any(exact.dependence(evidence.data.X[list(rows)]) is not None for rows in held if rows):
+        return None
+    most = max(map(len, held), default=0)
+    sets = len(held - {()})
+    told = f"at most {most}, and all {sets} such sets are linearly independent" if sets else "never any"
+    return fact(
+        "general_position",
+        True,
+        "of all subsets of the data out of reach; Lemma A.3 needs it of examples on whose hyperplanes one neuron lies "
+        f"at one time: on this run {told}",
+        most,
+        evidence.data.d,
+        tested_by="theorems.phuong2021.general_position_on_the_way",
     )
 
 
@@ -481,29 +573,62 @@ def absorbed(evidence: Evidence) -> Assumption:
     )
 
 
+def survivors(evidence: Evidence) -> Assumption:
+    """One neuron is on for an example of its class; that all die is the event the theorem's probability excludes."""
+    W, a, data = evidence.last["W"], evidence.last["a"], evidence.data
+    on = data.X @ W.T > 0
+    alive = np.where(a > 0, on[data.positive].any(axis=0), on[data.negative].any(axis=0)) & (a != 0)
+    count = int(alive.sum())
+    return fact("survivors", count > 0, "neurons on for an example of their class", count, 1, count - 0.5)
+
+
 def _escapes(evidence: Evidence, prediction: Prediction) -> tuple[int, int]:
     """(neurons that left an absorbing sector, neurons seen in one), replaying the events from the initial
     pattern.
     """
     run = evidence.run
     assert run is not None
-    assert run.events is not None
-    X = evidence.data.X
-    W, a = np.asarray(run.theta0["W"], float), np.asarray(run.theta0["a"], float)
-    pattern = np.sign(X @ W.T).astype(int).T
-    after = {"cross_on": 1, "cross_off": -1, "enter": 0}
+    a = np.asarray(run.theta0["a"], float)
     home = np.where(a[:, None] > 0, prediction["positive_sector"][None], prediction["negative_sector"][None])
-    inside = (pattern == home).all(axis=1)
-    seen, escaped = inside.copy(), np.zeros(len(a), bool)
-    events = run.events
-    for j, i, kind in zip(events.neuron, events.example, events.kind, strict=True):
-        kind = str(kind)
-        pattern[j, i] = after.get(kind, 1 if kind.endswith("on") else -1)
-        now = bool((pattern[j] == home[j]).all())
-        escaped[j] |= bool(inside[j] and not now)
+    inside, seen, escaped = (np.zeros(len(a), bool) for _ in range(3))
+    for pattern, j in _patterns(run, evidence.data.X):
+        now = (pattern[j] == home[j]).all(axis=-1)
+        escaped[j] |= inside[j] & ~now
         inside[j] = now
         seen[j] |= now
     return int(escaped.sum()), int(seen.sum())
+
+
+UNKNOWN = 2  # the side of a hyperplane that a neuron left, when nothing later tells
+
+
+def _patterns(run: Run, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(pattern of all neurons, the neurons it is new for): every neuron at the start, then one neuron an event."""
+    assert run.events is not None
+    pattern = np.sign(X @ np.asarray(run.theta0["W"], float).T).astype(int).T
+    for j in range(len(pattern)):
+        yield pattern, np.array([j])
+    rows = [
+        (int(j), int(i), str(kind))
+        for j, i, kind in zip(run.events.neuron, run.events.example, run.events.kind, strict=True)
+    ]
+    final = np.sign(X @ np.asarray(run.theta["W"], float).T).astype(int).T
+    for (j, i, _), side in zip(rows, _sides(rows, final), strict=True):
+        pattern[j, i] = side
+        yield pattern, np.array([j])
+
+
+def _sides(rows: list[tuple[int, int, str]], final: np.ndarray) -> list[int]:
+    """The sign of w_jᵀx_i after each event. A neuron that leaves a hyperplane is on the side where its next event
+    with it, or else the end of the run, finds it.
+    """
+    before: dict[tuple[int, int], int] = {}
+    sides = []
+    for j, i, kind in reversed(rows):
+        left = before.get((j, i), int(final[j, i]) or UNKNOWN)
+        sides.append({"cross_on": 1, "cross_off": -1, "enter": 0}.get(kind, left))
+        before[j, i] = {"cross_on": -1, "cross_off": 1, "enter": UNKNOWN}.get(kind, 0)
+    return sides[::-1]
 
 
 theorem1, lemma2, lemma3, lemmaC1 = Theorem1(), Lemma2(), Lemma3(), LemmaC1()

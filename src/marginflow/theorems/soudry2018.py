@@ -11,6 +11,7 @@ from marginflow.theorems.base import (
     Prediction,
     Theorem,
     Unpredictable,
+    fact,
     from_condition,
     tends_to,
     tends_to_zero,
@@ -29,9 +30,10 @@ class MaxMarginDirection(Theorem):
 
     **Statement.** f(x) = wᵀx, gradient flow (or descent with a small step) on the logistic or exponential
     loss, linearly separable data: w/‖w‖ → w_max/‖w_max‖, w_max = argmin ‖w‖² s.t. y_i wᵀx_i >= 1, at rate
-    1/log t in direction. **Assumptions.** linear separability (`conditions.linear_separability`).
-    **Asymptotic.** both claims; a finite run is measured against the band of `theorems.base.band`. **Gap.**
-    on degenerate data the rate is log log t/log t.
+    1/log t in direction. **Assumptions.** linear separability (`conditions.linear_separability`); gradient
+    flow, or descent with a step below 2/β, β = σ_max(X)²/4 the smoothness of Σ ℓ for the logistic loss
+    (`small_step`). **Asymptotic.** both claims; a finite run is measured against the band of
+    `theorems.base.band`. **Gap.** on degenerate data the rate is log log t/log t.
     """
 
     key, title, number = "soudry2018", "Linear max margin (Soudry et al. 2018)", "Theorem 3"
@@ -45,6 +47,9 @@ class MaxMarginDirection(Theorem):
 
     def assumptions(self, subject: Subject) -> tuple[Assumption, ...]:
         return (from_condition(subject.condition("linear_separability")),)
+
+    def training_assumptions(self, evidence: Evidence, prediction: Prediction) -> tuple[Assumption, ...]:
+        return (small_step(evidence),)
 
     def predict(self, subject: Subject) -> Prediction:
         return linear_prediction(subject, Linear(), lambda w: {"w": w})
@@ -69,6 +74,24 @@ class MaxMarginDirection(Theorem):
                 note="q_min/‖w‖",
             ),
         )
+
+
+def small_step(evidence: Evidence) -> Assumption:
+    """Gradient flow, or full-batch descent whose step is below 2 over the smoothness of the loss."""
+    run = evidence.run
+    if run is None:
+        return fact("small_step", None, "weights alone do not say how they were trained")
+    if run.method == "flow":
+        return fact("small_step", True, "gradient flow", run.method, "flow or gd")
+    if run.method != "gd":
+        return fact("small_step", False, f"trained by {run.method}", run.method, "flow or gd")
+    step = run.options.get("lr")
+    if run.loss != "logistic" or not isinstance(step, int | float):
+        note = "no bound on the step: the loss is not smooth, or the step is not one recorded number"
+        return fact("small_step", None, note, step, None)
+    smoothness = float(np.linalg.norm(evidence.data.X, 2)) ** 2 / 4
+    bound = 2 / smoothness * (evidence.data.n if run.loss_reduction == "mean" else 1)
+    return fact("small_step", step < bound, "step against 2/β", step, bound, 1 - step / bound)
 
 
 def linear_prediction(subject: Subject, net, as_theta) -> Prediction:
