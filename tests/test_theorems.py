@@ -11,7 +11,7 @@ import pytest
 
 import marginflow as mf
 from marginflow._core.status import Outcome, Status
-from marginflow.runs import Limit, Run
+from marginflow.runs import Events, Limit, Run
 from marginflow.theorems import THEOREMS, Evidence, Subject, theorem
 from marginflow.theorems.base import Prediction
 from marginflow.theorems.phuong2021 import full_width, two_neurons
@@ -165,6 +165,61 @@ class TestPhuong2021:
         claims = theorem("phuong2021.theorem1").claims(evidence, two_neurons(evidence))
         assert all(c.status is not Status.FAILS for c in claims)
         assert any(c.status is Status.UNDECIDED for c in claims)
+
+    def test_a_band_as_wide_as_the_claim_admits_nothing(self):
+        """Neurons 0.3 rad off their directions, at a loss where the band alone would let them pass."""
+        W = np.array([[1, 0.1], [0.1, 1], [-1, -0.1], [-0.1, -1]]) * 5
+        theta = {"W": W, "a": np.linalg.norm(W, axis=1) * np.array([1, 1, -1, -1])}
+        claims = theorem("phuong2021.theorem1").claims(
+            Evidence(mf.TwoLayer(4), theta, SPANNING), two_neurons(Subject(mf.TwoLayer(2), SPANNING))
+        )
+        align = next(c for c in claims if c.name == "neurons_align")
+        assert align.measured > 0.3
+        assert align.status is Status.UNDECIDED
+
+    def test_one_group_has_the_constants_of_the_whole_norm(self):
+        w = mf.margins.positive(SPANNING).vector
+        size = np.linalg.norm(w)
+        theta = {"W": np.stack([w / size, np.zeros(2)]), "a": np.array([1.0, 0.0])}
+        verdict = only(limit_run(mf.TwoLayer(2), theta, SPANNING), "phuong2021.theorem1")
+        assert verdict.status is Status.HOLDS, verdict
+        assert "normalised_margin" not in [c.name for c in verdict.claims]
+        longer = {**theta, "a": np.array([1.05, 0.0])}
+        failed = only(limit_run(mf.TwoLayer(2), longer, SPANNING), "phuong2021.theorem1").claims
+        assert "positive_constant" in [c.name for c in failed if c.status is Status.FAILS]
+
+    @pytest.mark.parametrize(
+        ("narrow", "off", "balanced"), [(True, 0, True), (False, 3e-8, False), (True, 1e-5, False)]
+    )
+    def test_balance_is_judged_to_the_precision_of_the_weights(self, spread, narrow, off, balanced):
+        net, theta = spread
+        theta = {"W": 300 * theta["W"], "a": 300 * (1 + off) * theta["a"]}
+        if narrow:
+            theta = {k: v.astype(np.float32) for k, v in theta.items()}
+        verdict = only(net, "phuong2021.theorem1", theta, SPANNING)
+        status = {a.name: a.status for a in verdict.assumptions}["balanced"]
+        assert status is (Status.HOLDS if balanced else Status.FAILS)
+
+    @pytest.mark.filterwarnings("error::RuntimeWarning")
+    def test_directions_that_are_0(self):
+        net = mf.TwoLayer(2)
+        verdict = mf.verify(net, {"W": np.zeros((2, 2)), "a": np.ones(2)}, SPANNING)["phuong2021.theorem1"]
+        assert verdict.status is Status.VACUOUS
+        assert [a.name for a in verdict.assumptions if a.status is Status.FAILS] == ["balanced", "survivors"]
+
+    def test_general_position_on_the_way_looks_at_examples_held_at_one_time(self):
+        """d = 20: the subsets are too many. Two examples held at one time are independent unless one is a multiple."""
+        data = mf.data.phuong2021(n=60, d=20, seed=1)
+        net, theta = full_width(two_neurons(Subject(mf.TwoLayer(2), data)), [1, 0], [0, 1])
+        rows = {"neuron": [0, 0, 0], "example": [40, 41, 40], "kind": ["enter", "enter", "leave"]}
+        events = Events(**{k: np.array(v) for k, v in rows.items()}, log_time=np.arange(3.0))
+        assumption = {
+            a.name: a for a in only(limit_run(net, theta, data, events=events), "phuong2021.theorem1").assumptions
+        }["general_position"]
+        assert assumption.status is Status.HOLDS
+        assert assumption.measured == 2
+        without = only(limit_run(net, theta, data), "phuong2021.theorem1").assumptions
+        assert {a.name: a.status for a in without}["general_position"] is Status.UNDECIDED
 
     def test_margin_above_the_limit_refutes_at_any_time(self, spread):
         net, theta = spread

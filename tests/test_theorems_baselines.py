@@ -122,6 +122,18 @@ class TestMaennel2018:
         verdict = only(limit_run(net, theta, SPANNING, theta0=theta), "maennel2018.lemma1")
         assert verdict.status is Status.HOLDS, verdict
 
+    def test_vanishing_neurons_agree_with_the_lemma(self):
+        """They end at strict maxima of s·G with s·G < 0: extremal by definition, and counted."""
+        rng = np.random.default_rng(4)
+        data = mf.Dataset(rng.standard_normal((12, 3)), np.where(np.arange(12) % 2, 1, -1), "random")
+        net = mf.TwoLayer(60)
+        theta = mf.inits.balanced(net, 3, 1e-3, key=0)
+        verdict = only(limit_run(net, theta, data, theta0=theta), "maennel2018.lemma1")
+        assert verdict.status is Status.HOLDS, verdict
+        claims = {c.name: c for c in verdict.claims}
+        assert " 0 vanishing" not in claims["extremal_or_dead"].note
+        assert claims["vanishing_are_pinned"].measured == 0
+
     def test_unbalanced_is_vacuous(self):
         net = mf.TwoLayer(5)
         theta = mf.inits.balanced(net, 2, 1e-3, key=0)

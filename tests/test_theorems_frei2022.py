@@ -146,6 +146,14 @@ class TestDescent:
             }
             assert claims["stable_rank_now"].status in (Status.HOLDS, Status.UNDECIDED)
 
+    @pytest.mark.parametrize("steps", [2, 200, 2000])
+    def test_the_loss_keeps_its_rate_from_the_first_step_on(self, steps):
+        """Also where a short run has hardly moved: the slope of log L in log t is then near 0, and refutes nothing."""
+        run = descend(nearly_orthogonal(n=6, d=20, size=1e-5), 10, steps)
+        verdict = only(run, "frei2022.descent")
+        assert verdict.status is Status.HOLDS, verdict
+        assert 0 < {c.name: c.measured for c in verdict.claims}["loss_rate"] < 1
+
     def test_step_too_large_is_vacuous(self):
         run = descend(nearly_orthogonal(size=1e-4), 20, 3)
         verdict = only(dataclasses.replace(run, options={"lr": 2 * run.options["lr"]}), "frei2022.descent")
