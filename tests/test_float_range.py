@@ -55,3 +55,20 @@ def test_rows_too_far_apart_for_one_format_are_left_undecided():
     assert margin.separable is None
     assert 0 == margin.lower_bound < margin.upper_bound < np.inf
     assert "comparable size" in margin.message
+
+
+@pytest.mark.parametrize(
+    "X", [1.7e308 * np.array([[1.0, 1], [-1, -1]]), 5e-324 * np.array([[1.0, 2], [-1, -2]])]
+)
+def test_a_distance_that_no_float_holds_is_refused(X):
+    with pytest.raises(InputError, match="beyond float range; multiply the data"):
+        interclass_distance(mf.Dataset(X, [1, -1]))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_flow_on_rows_too_far_apart_ends_with_an_outcome():
+    for seed in (0, 1):
+        X = np.array([1e-8, 1, 1e8, 1, 1, 1])[:, None] * np.random.default_rng(seed).standard_normal((6, 3))
+        net, data = mf.TwoLayer(width=6), mf.Dataset(X, [1, 1, 1, -1, -1, -1])
+        run = mf.train(net, mf.inits.balanced(net, 3, scale=1e-2, key=0), data, method="flow", until="frozen")
+        assert run.outcome in ("converged", "stalled")

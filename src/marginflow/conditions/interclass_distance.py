@@ -8,6 +8,8 @@ interval is proved by `certificates`, which knows neither the search nor its sol
 gap: rank-r matrices are fewer than the Fantope.
 """
 
+import math
+
 import numpy as np
 
 from marginflow._core.errors import InputError
@@ -50,7 +52,13 @@ def interclass_distance(data: Dataset, rank: int | None = None) -> Condition:
     lower = certificates.projected_distance(data, search.projection)
     upper = certificates.fantope_bound(data, search.pairs, search.weights, r)
     size = max(float(norms(block).max()) for block in data.blocks())
-    slack, lower, upper = lower / size, lower / factor, upper / factor
+    with np.errstate(over="ignore"):
+        slack, lower, upper = lower / size, lower / factor, upper / factor
+    if not upper < math.inf or 0 < upper < np.finfo(float).tiny:
+        raise InputError(
+            f"{given.name}: the distance of the classes is beyond float range; multiply the data by a power of ten "
+            "that brings their largest entry near 1, which changes nothing else"
+        )
     witness = {"interval": [lower, upper], "rank": r, "projection": search.projection, "pairs": search.pairs,
                "weights": search.weights, "outcome": search.outcome}
     notes = (f"Δ_{r} lies in [{lower:.6g}, {upper:.6g}]",)

@@ -115,14 +115,17 @@ def stretch(late: Late, rtol: float, *, log_time: float = math.inf, log_loss: fl
     system = late.system
     if not system.groups:
         return Stretch(late, "stop", 0, [], "every neuron is off on all data")
-    solver = _solver(late, rtol, math.inf)
+    try:
+        solver = _solver(late, rtol, math.inf)
+    except (ValueError, ArithmeticError) as error:
+        return Stretch(late, "failed", 0, [], f"the stiff solver cannot start: {error}")
     steps = 0
     while steps < max_steps:
         before = late
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 message = solver.step()
-        except (ValueError, FloatingPointError, OverflowError) as error:
+        except (ValueError, ArithmeticError) as error:
             return Stretch(before, "failed", steps, [], f"the stiff solver stopped: {error}")
         if solver.status == "failed":
             return Stretch(before, "failed", steps, [], f"the stiff solver stopped: {message}")

@@ -35,7 +35,7 @@ def _angle(gram_parts: list[tuple[float, np.ndarray, np.ndarray]], axis: np.ndar
         rest = beta - b * axis
         Da = D @ axis
         aDa = float(axis @ Da)
-        along += k * b * b + aDa
+        along += k * b * b + max(aDa, 0.0)
         across += k * float(rest @ rest) + max(float(np.trace(D)) - aDa, 0.0)
     return math.atan2(math.sqrt(across), math.sqrt(along)) if along + across > 0 else math.pi / 2
 
