@@ -19,7 +19,7 @@ from marginflow.sectors.local import Kind, local_kind
 # x_kᵀv is 0 below this times ‖x_k‖ times the size of the fields: a call's worth of roundings (see selection).
 ZERO = 1e-12
 # Bytes and number of lanes advanced together: in cache on a CPU, enough to hide the start of each kernel on a GPU.
-ROOM = {"cpu": (192 * 2**20, 8192), "gpu": (6 * 2**30, 2**18)}
+ROOM = {"cpu": (24 * 2**20, 8192), "gpu": (6 * 2**30, 2**18)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def basins(
     """Fates of tiny neurons that start in `directions` (m, d), with output weights of the given sign.
 
     sign: 1 (the default), -1, or one per direction. lanes: neurons advanced together (default: what fits in
-    192 MB, on a GPU 6 GB). Rows that rounding leaves open are decided by the reference path, or stay `undecided`.
+    24 MB, on a GPU 6 GB). Rows that rounding leaves open are decided by the reference path, or stay `undecided`.
     """
     W = np.atleast_2d(patterns.directions(data, directions))
     s = np.asarray(1 if sign is None else sign)
