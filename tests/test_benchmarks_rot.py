@@ -105,6 +105,52 @@ def test_every_way_of_training_seeds_learns():
     assert max(losses) - min(losses) < 0.1
 
 
+def test_seconds_of_seeds_are_those_of_the_whole_work(monkeypatch):
+    """With a clock on which every call takes a second: what is measured on a part is divided by the part."""
+    monkeypatch.setattr(seeds, "clock", lambda call, warm=None, **_: ({"log loss": 0.0}, 1.0, 0.0))
+
+    class Full(Run):
+        def choose(self, full, quick):
+            return full
+
+    entries = list(seeds.rows(Full(quick=True)))
+    rows = [entry for entry in entries if isinstance(entry, Row)]
+    for row in rows:
+        assert row.seconds == pytest.approx(1.0 / row.whole), row
+    assert min(row.whole for row in rows if row.method == "marginflow") < 0.1
+    largest = [row for row in rows if row.case.startswith("10,000 ")]
+    mine = largest[0]
+    for aim in entries:
+        if isinstance(aim, Aim) and aim.case == mine.case:
+            against = next(row for row in largest if row.method == aim.against)
+            assert against.seconds
+            assert mine.seconds
+            assert aim.reached == pytest.approx(against.seconds / mine.seconds)
+
+
+def test_many_nets_are_trained_in_batches_of_the_peers_best_size(monkeypatch):
+    speed = {10: 1.0, 100: 50.0}  # seconds of one call of the peer: ten at a time are five times as quick
+
+    def clock(call, warm=None, **_):
+        return {"log loss": 0.0}, float(call()), 0.0
+
+    monkeypatch.setattr(seeds, "clock", clock)
+    monkeypatch.setattr(seeds, "ours", lambda data, members, epochs: 1.0)
+    monkeypatch.setattr(
+        seeds, "_peers", lambda *_: [("peer", None, lambda size, epochs: speed.get(size, 1.0) * epochs / 500)]
+    )
+
+    class Full(Run):
+        def choose(self, full, quick):
+            return full
+
+    rows = {row.case: row for row in seeds.rows(Full()) if isinstance(row, Row) and row.method == "peer"}
+    many = rows["10,000 seeds, 500 epochs"]
+    assert many.seconds == pytest.approx(1000.0)
+    assert many.note == "in batches of 10"
+    assert rows["10 seeds, 500 epochs"].note == ""
+
+
 def test_the_flow_arrives_and_peers_solve_the_same_equation():
     pytest.importorskip("torchdiffeq")
     found = rows_of(flow)
