@@ -233,6 +233,26 @@ def test_refusals():
         ensemble(TwoLayer(3), DATA, grid(), method="gd", epochs=1).member(9)
 
 
+def test_batches_side_by_side_end_with_the_bits_of_one_after_the_other(monkeypatch):
+    options = {"init": "uniform", "batch": 10, "epochs": 20, "size": 2}
+    members = grid(seeds=range(9), scales=[0.2])
+    monkeypatch.setattr(ensembles._Work, "workers", lambda work: 1)
+    one = ensemble(TwoLayer(5), DATA, members, **options)
+    monkeypatch.setattr(ensembles._Work, "workers", lambda work: 4)
+    several = ensemble(TwoLayer(5), DATA, members, **options)
+    for name in one.theta:
+        np.testing.assert_array_equal(several.theta[name], one.theta[name])
+    for name in one.history:
+        np.testing.assert_array_equal(several.history[name], one.history[name])
+
+
+def test_cpu_batches_share_the_members_out():
+    assert [ensembles.cpu_batch(n) for n in (1, 2, 10, 100)] == [1, 1, 5, 10]
+    for n in range(1, 400):
+        size = ensembles.cpu_batch(n)
+        assert 1 <= size <= ensembles.CPU_BATCH
+
+
 def test_a_gpu_batch_grows_with_memory_and_never_passes_the_members(monkeypatch):
     from marginflow.flows.descents import request
 

@@ -1,11 +1,11 @@
-"""The kernel for small nets, interpreted on the CPU, against the ordinary program of `steps`."""
+"""The kernel for small nets, interpreted on the CPU, and plain steps, against the ordinary program of `steps`."""
 
 import numpy as np
 import pytest
 
 import marginflow as mf
 from marginflow._core.arrays import double
-from marginflow.flows import ensembles, on_chip
+from marginflow.flows import ensembles, on_chip, plain_steps
 from marginflow.flows.descents import request
 from marginflow.flows.schedules import schedule
 from marginflow.flows.steps import DIVERGED, RUNNING, started
@@ -57,6 +57,47 @@ def test_the_kernel_takes_the_steps_of_the_ordinary_program(net, options, monkey
             np.testing.assert_allclose(by_kernel.theta[name], w, rtol=0, atol=2e-5 * float(abs(w).max()))
     moved = abs(np.asarray(by_kernel.theta["W"]) - state.theta["W"]).max()
     assert (moved > 1e-3) == ("W" in net.trained)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"batch": 23}, {"replacement": True}], ids=["short last batch", "one batch", "replacement"]
+)
+@pytest.mark.parametrize(
+    "net",
+    [TwoLayer(5), TwoLayer(9, activation="leaky:0.3", train="input"), TwoLayer(6, train="output")],
+    ids=["both", "input", "output"],
+)
+@double
+def test_plain_steps_are_those_of_the_ordinary_program(net, options):
+    members = ensembles.grid(seeds=range(3), scales=[0.3, 1.0], lrs=[0.1, 0.4])
+    plan, state, X, y = prepared(net, members, **options)
+    by_plain = by_steps = state
+    for stop in (1, 2, 7, 30):
+        by_steps = ordinary_programs().advance(plan, by_steps, X, y, stop, np.inf)
+        by_plain = plain_steps.program()(plan, by_plain, X, y, stop, np.inf)
+        assert int(by_plain.step) == stop
+        np.testing.assert_array_equal(by_plain.order, by_steps.order)
+        np.testing.assert_allclose(by_plain.log_time, by_steps.log_time, atol=1e-12)
+        for name, w in by_steps.theta.items():
+            np.testing.assert_allclose(by_plain.theta[name], w, rtol=0, atol=2e-5 * float(abs(w).max()))
+    moved = abs(np.asarray(by_plain.theta["W"]) - state.theta["W"]).max()
+    assert (moved > 1e-3) == ("W" in net.trained)
+
+
+@double
+def test_plain_steps_leave_divergence_to_the_ordinary_program():
+    members = ensembles.grid(seeds=range(2), scales=[0.3], lrs=[0.1, 1e30])
+    plan, state, X, y = prepared(TwoLayer(5), members)
+    by_steps = ordinary_programs().advance_alone(plan, state, X, y, 20, np.inf)
+    by_plain = plain_steps.program()(plan, state, X, y, 20, np.inf)
+    assert set(np.asarray(by_steps.halted)) == {RUNNING, DIVERGED}
+    np.testing.assert_array_equal(by_plain.halted_at, by_steps.halted_at)
+    for name, w in by_steps.theta.items():
+        np.testing.assert_array_equal(by_plain.theta[name], w)
+    further = plain_steps.program()(plan, by_plain, X, y, 29, np.inf)
+    gone = np.asarray(by_plain.halted) == DIVERGED
+    np.testing.assert_array_equal(further.theta["W"][gone], by_plain.theta["W"][gone])
+    assert np.isfinite(np.asarray(further.theta["W"][~gone])).all()
 
 
 @double

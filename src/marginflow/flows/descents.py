@@ -205,6 +205,7 @@ def descend(
         watching.monitors(monitors, net),
         watching.LogTimeRecorder(records),
         asked.steps(plan),
+        solo=True,
     )
     if checkpoints is not None:
         of = fingerprint(

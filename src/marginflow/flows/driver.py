@@ -4,7 +4,9 @@ A run that is interrupted, or killed, and resumed from what was saved last ends 
 """
 
 import dataclasses
+import functools
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,13 +15,18 @@ import numpy as np
 
 from marginflow._core.errors import InputError
 from marginflow.flows import monitors as watching
-from marginflow.flows import on_chip
+from marginflow.flows import on_chip, plain_steps
 from marginflow.flows.checkpoints import Checkpoints
 from marginflow.flows.interrupts import Interrupt
-from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, Plan, State, programs
+from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, Plan, State, one_thread, programs
 
 CHUNK_SECONDS = 0.25
 SAVE_SECONDS = 20.0
+REPORT_SECONDS = 0.1
+
+# Drives may run side by side, but each of them records, compiles and saves alone: eigenvalues of a batch of matrices
+# wait inside the pool of XLA for threads of the same pool, so that two such calls can wait for each other for ever.
+_ALONE = threading.Lock()
 
 
 @dataclasses.dataclass
@@ -35,6 +42,7 @@ class Drive:
     recorder: watching.Recorder
     steps: int
     save: Callable[["Drive"], None] | None = None
+    solo: bool = False  # one run, not the members of an ensemble
     interrupted: bool = False
     previous: Any = None  # weights at the last record
 
@@ -43,13 +51,21 @@ class Drive:
     ) -> None:
         """To the end, or to the first return of the program after `interrupt` was requested."""
         on_gpu = on_chip.applies(self.plan, self.X.dtype, self.X.shape[1])
-        advance = on_chip.program() if on_gpu else programs()[0]
+        plain = not on_gpu and not self.solo and plain_steps.applies(self.plan, self.one_thread)
+        ordinary = programs().advance_alone if self.one_thread else programs().advance
+        advance = on_chip.program() if on_gpu else plain_steps.program() if plain else ordinary
         if not self.recorder.rows:
             self._record()
-        chunk, saved = 1, time.monotonic()
+        with _ALONE:  # no step: drives side by side compile their program once
+            advance(self.plan, self.state, self.X, self.y, int(self.state.step), self.recorder.due()[1])
+        chunk, saved, reported = 1, time.monotonic(), 0.0
         while not self.finished:
             step, (due_step, due) = int(self.state.step), self.recorder.due()
-            ahead = on_chip.block_end(self.plan, step) if on_gpu else step + chunk
+            ahead = step + chunk
+            if on_gpu:
+                ahead = on_chip.block_end(self.plan, step)
+            elif plain:
+                ahead = plain_steps.block_end(step)
             stop, began = min(self.steps, due_step, ahead), time.monotonic()
             self.state = advance(self.plan, self.state, self.X, self.y, stop, due)
             step = int(self.state.step)  # waits for the program
@@ -60,14 +76,25 @@ class Drive:
                 chunk = max(1, chunk // 2)
             if self.finished or step >= due_step or self._passed(due):
                 self._record()
-            report(step, self._status())
+            if (now := time.monotonic()) - reported > REPORT_SECONDS:
+                report(step, self._status())
+                reported = now
             interrupted = interrupt.requested
             if self.save is not None and (interrupted or time.monotonic() - saved > SAVE_SECONDS):
-                self.save(self)
+                self.keep()
                 saved = time.monotonic()
             if interrupted and not self.finished:
                 self.interrupted = True
                 return
+
+    def keep(self) -> None:
+        if self.save is not None:
+            with _ALONE:
+                self.save(self)
+
+    @functools.cached_property
+    def one_thread(self) -> bool:
+        return one_thread(self.plan, sum(w.size for w in self.state.theta.values()))
 
     @property
     def finished(self) -> bool:
@@ -80,20 +107,21 @@ class Drive:
         return not np.any(running & (np.asarray(self.state.log_time) < due))
 
     def _record(self) -> None:
-        _, observe = programs()
+        observe = programs().observe
         state = self.state
         previous = state.theta if self.previous is None else self.previous
-        measured = observe(
-            self.plan, self.chosen, state.theta, state.gain, self.initial, previous, self.X, self.y
-        )
-        row = {
-            "step": np.asarray(state.step),
-            "log_time": np.asarray(state.log_time),
-            **{name: np.asarray(value) for name, value in measured.items()},
-        }
+        with _ALONE:
+            measured = observe(
+                self.plan, self.chosen, state.theta, state.gain, self.initial, previous, self.X, self.y
+            )
+            row = {
+                "step": np.asarray(state.step),
+                "log_time": np.asarray(state.log_time),
+                **{name: np.asarray(value) for name, value in measured.items()},
+            }
         finite = np.isfinite(row["margin_min"]) & (np.asarray(state.halted) != DIVERGED)
         self._halt(~finite, DIVERGED)
-        if len(finite) == 1 and not finite.all():
+        if self.solo and not finite.all():
             return  # a diverged run keeps the figures and weights of its last sound record
         for name in row.keys() - {"step", "log_time"}:
             if row[name].dtype.kind == "f":

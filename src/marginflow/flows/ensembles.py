@@ -4,14 +4,19 @@ Members are independent: member k draws its weights and its data order from its 
 the run alone, to rounding. Widths differ by masking: a two-layer net of width 30 is one of width 100 whose last
 70 neurons are 0, and a neuron that is 0 stays 0 (φ(0) = 0, so neither of its gradients moves it).
 
-Members are trained in batches, one after the other: small enough for cache on a CPU, as large as memory allows on a
-GPU. Batches are fixed by the request, not by timing, and each is kept when it is done, so that an interrupted
-ensemble goes on where it was and ends with the same bits.
+Members are trained in batches: on a CPU small enough for cache and side by side, one per core, where a step is too
+small to be shared by cores; on a GPU as large as memory allows, one after the other. Batches are fixed by the request,
+not by timing or by the number of cores, and each is kept when it is done, so that an interrupted ensemble goes on where
+it was and ends with the same bits.
 """
 
 import dataclasses
+import functools
 import math
+import os
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -30,14 +35,14 @@ from marginflow.flows.driver import Drive, keeper, restore
 from marginflow.flows.interrupts import Interrupt, deferred_interrupt
 from marginflow.flows.schedules import Adaptive
 from marginflow.flows.schedules import schedule as named_schedule
-from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, STALLED, Plan, started, turned
+from marginflow.flows.steps import DIVERGED, REACHED, RUNNING, STALLED, Plan, one_thread, started, turned
 from marginflow.nets import inits
 from marginflow.nets.net import Net
 from marginflow.nets.two_layer import TwoLayer
 from marginflow.runs import Run
 
 # Enough to spread the cost of starting each small kernel, few enough for the activations to stay in cache.
-CPU_BATCH = 8
+CPU_BATCH = 10
 GPU_BYTES = 8 * 2**30
 OUTCOMES = {
     RUNNING: Outcome.CONVERGED,
@@ -278,7 +283,9 @@ def ensemble(
         raise InputError(f"schedule adaptive with method {method}; it is defined for ngd")
     plan = asked.plan(net, data.n, rule)
     size = size or (
-        CPU_BATCH if jax.default_backend() == "cpu" else gpu_batch(net, data, asked, len(members))
+        cpu_batch(len(members))
+        if jax.default_backend() == "cpu"
+        else gpu_batch(net, data, asked, len(members))
     )
     options = {
         **asked.options(),
@@ -311,6 +318,16 @@ def initial_weights(net: Net, d: int, members: Members, init: str) -> dict[str, 
         theta["W"][rows, :width] = drawn["W"]
         theta["a"][rows, ..., :width] = drawn["a"]
     return theta
+
+
+def cpu_batch(members: int) -> int:
+    """Members per batch with which an even number of workers has least to do; a batch costs as one member more."""
+
+    def each_does(size: int) -> int:
+        batches = -(-members // size)
+        return -(-batches // 2) * (size + 1)
+
+    return min(range(CPU_BATCH, 0, -1), key=each_does)
 
 
 def gpu_batch(net: Net, data: Dataset, asked: Request, members: int) -> int:
@@ -391,22 +408,48 @@ class _Work:
         drive.run(interrupt, report)
         if drive.interrupted:
             return None
-        if drive.save is not None:
-            drive.save(drive)
+        drive.keep()
         return drive
+
+    def workers(self) -> int:
+        """Batches that are trained at a time."""
+        weights = sum(math.prod(shape) for shape in self.plan.net.shapes(self.data.d).values())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(self.batches, cores) if one_thread(self.plan, weights * self.size) else 1
 
 
 def _train_all(work: _Work, progress: bool | None) -> list[Drive | None]:
-    steps, finished = work.asked.steps(work.plan), []
+    steps = work.asked.steps(work.plan)
     label = f"{work.asked.method} × {len(work.members)}"
-    with progress_meter(steps * work.batches, label, progress) as meter, deferred_interrupt() as interrupt:
-        for index in range(work.batches):
-            finished.append(
-                work.train(index, interrupt, lambda step, note, i=index: meter.to(i * steps + step, note))
-            )
+    at, one_at_a_time = [0] * work.batches, threading.Lock()
+    with (
+        progress_meter(steps * work.batches, label, progress) as meter,
+        deferred_interrupt() as interrupt,
+        ThreadPoolExecutor(work.workers()) as pool,
+    ):
+
+        def report(index: int, step: int, note: str | None = None) -> None:
+            with one_at_a_time:
+                at[index] = step
+                meter.to(sum(at), note)
+
+        @double  # settings of JAX belong to a thread
+        def train(index: int) -> Drive | None:
             if interrupt.requested:
-                break
-    return finished
+                return None
+            try:
+                drive = work.train(index, interrupt, functools.partial(report, index))
+            except BaseException:
+                interrupt.requested = True  # the others stop at their next return
+                raise
+            report(index, steps)
+            return drive
+
+        try:
+            return list(pool.map(train, range(work.batches)))
+        except BaseException:
+            interrupt.requested = True
+            raise
 
 
 def _collected(

@@ -44,7 +44,8 @@ def applies(plan: Plan, dtype: Any, d: int) -> bool:
     return jax.default_backend() == "gpu" and eligible(plan, dtype, d)
 
 
-def eligible(plan: Plan, dtype: Any, d: int) -> bool:
+def simple(plan: Plan) -> bool:
+    """SGD with a constant step on a two-layer net with φ of degree 1, and no end but a number of steps."""
     net = plan.net
     return (
         isinstance(net, TwoLayer)
@@ -56,6 +57,14 @@ def eligible(plan: Plan, dtype: Any, d: int) -> bool:
         and plan.batch is not None
         and isinstance(plan.schedule, Constant)
         and plan.target_log_time == np.inf
+    )
+
+
+def eligible(plan: Plan, dtype: Any, d: int) -> bool:
+    net = plan.net
+    return (
+        simple(plan)
+        and isinstance(net, TwoLayer)
         and np.dtype(dtype) == np.float32
         and 2 * d * neurons(net.width) // LANES <= NUMBERS_PER_LANE
     )
@@ -108,7 +117,7 @@ def program():
         ), jnp.all(sound | ~running)
 
     def advance(plan: Plan, state: State, X, y, stop, record_at, interpret: bool = False) -> State:
-        otherwise, _ = programs()
+        otherwise = programs().advance
         if record_at < np.inf:  # a record due by the clock may fall on any step
             return otherwise(plan, state, X, y, stop, record_at)
         while int(state.step) < stop and bool(jnp.any(state.halted == RUNNING)):

@@ -253,13 +253,33 @@ def _adam():
 _MEMBERS: Any = State(None, *[0] * (len(State._fields) - 1))  # type: ignore[arg-type]
 
 
+ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+SMALL_STEP = 3e7  # operations; with fewer, handing parts of a step to other threads costs more than it saves
+
+
+def one_thread(plan: Plan, weights: int) -> bool:
+    """Whether a step of a batch with so many weights in all is best taken by one thread; batches then run side by side.
+
+    It follows from the request alone, as the order of summation, and so the last bit, may follow from it.
+    """
+    import jax
+
+    operations = 4.0 * weights * (plan.n if plan.batch is None else plan.batch)
+    return jax.default_backend() == "cpu" and operations < SMALL_STEP
+
+
+class Programs(NamedTuple):
+    advance: Any
+    observe: Any
+    advance_alone: Any  # the same steps, all in the thread that takes them (CPU)
+
+
 @functools.lru_cache(maxsize=1)
-def programs():
-    """The two compiled programs, made on first use so that importing this module does not import JAX."""
+def programs() -> Programs:
+    """The compiled programs, made on first use so that importing this module does not import JAX."""
     import jax
     import jax.numpy as jnp
 
-    @functools.partial(jax.jit, static_argnames="plan")
     def advance(plan: Plan, state: State, X, y, stop, record_at) -> State:
         """Steps until `stop`, or until no running member has log t below `record_at`."""
         step_all = jax.vmap(
@@ -294,7 +314,11 @@ def programs():
 
         return jax.vmap(one)(theta, gain, initial, previous)
 
-    return advance, observe
+    return Programs(
+        jax.jit(advance, static_argnames="plan"),
+        observe,
+        jax.jit(advance, static_argnames="plan", compiler_options=ONE_THREAD),
+    )
 
 
 def started(plan: Plan, theta: Mapping[str, Any], seeds, log_lr, gain, dtype) -> State:
