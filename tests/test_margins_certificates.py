@@ -131,10 +131,29 @@ def test_enclosure_needs_room_for_its_rounding():
     weights = rng.random(90)
     weights[0] = 0.0
     Z[-1] = -weights @ Z[:-1]
-    assert certificates._enclosed(Z) is None
+    assert certificates.gordan(Z) is None
     weights[0] = 0.5
     Z[-1] = -weights @ Z[:-1]
-    assert certificates._enclosed(Z) is not None
+    assert certificates.gordan(Z) is not None
+
+
+def test_gordan_moves_a_guess_on_many_rows_to_a_combination_that_is_exactly_zero():
+    """More than d + 1 rows, too many for integers: proved from a guess near by, not from one of another sign."""
+    rng = np.random.default_rng(2)
+    Z, alpha = rng.standard_normal((150, 40)), rng.random(150) + 0.1
+    Z[:40] -= (alpha @ Z) / (40 * alpha[:40, None])
+    Z[:, 7] = 0.0  # a column of zeros asks for nothing
+    near = alpha * (1 + 1e-9 * rng.standard_normal(150))
+    proved = certificates.gordan(Z, near)
+    assert proved is not None
+    assert (proved > 0).all()
+    np.testing.assert_allclose(proved, alpha / alpha.sum(), rtol=1e-6)
+    total = [sum(Fraction(a) * Fraction(z) for a, z in zip(proved, column, strict=True)) for column in Z.T]
+    assert max(map(abs, total)) < 1e-15
+    assert certificates.gordan(Z) is None
+    assert certificates.gordan(Z, np.roll(near, 1) ** 9) is None
+    near[3] *= -1
+    assert certificates.gordan(Z, near) is None
 
 
 def test_equal_rows_are_found_and_compared_in_full():

@@ -11,7 +11,7 @@ from margin_oracles import attained, clarabel_margin, combined, signed, squared_
 
 import marginflow as mf
 from marginflow import Outcome
-from marginflow.margins import certificates, rows
+from marginflow.margins import certificates, hull, rows
 
 KINDS = ("linear", "positive", "negative")
 SOLVERS = {kind: getattr(mf.margins, kind) for kind in KINDS}
@@ -301,6 +301,44 @@ def test_not_separable_is_proved_exactly_or_by_enclosure(d):
     assert m.separable is False
     assert m.certified
     assert np.linalg.norm(m.dual @ signed(data, "linear")) < 1e-13
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_start_for_large_problems_leads_to_the_same_answers(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    n, d = 60 + 40 * seed, 5 + 7 * seed
+    X = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-1, 1, size=(n, 1))
+    data = mf.Dataset(X, np.sign(X @ rng.standard_normal(d) + (3.0 if seed % 2 else 0.0)))
+    usual = mf.margins.linear(data)
+    monkeypatch.setattr(hull, "LARGE", 0)
+    monkeypatch.setattr(hull, "FEW", 1)
+    monkeypatch.setattr(hull, "_interior_point", None)
+    large = mf.margins.linear(data)
+    assert large.separable == usual.separable == (seed % 2 == 0)
+    assert large.certified
+    assert large.value == pytest.approx(usual.value, rel=1e-9)
+    if large.separable:
+        np.testing.assert_allclose(
+            large.vector, usual.vector, rtol=1e-7, atol=1e-9 * np.abs(usual.vector).max()
+        )
+    else:
+        assert np.abs((np.asarray(large.dual) * data.y) @ data.X).max() < 1e-12
+
+
+def test_an_interior_point_that_is_stopped_early_proves_nothing_false(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 6))
+    data = mf.Dataset(X, np.sign(X @ rng.standard_normal(6)))
+    right = mf.margins.linear(data)
+    start = hull.dense_interior_point
+    monkeypatch.setattr(hull, "LARGE", 0)
+    monkeypatch.setattr(hull, "FEW", 1)
+    monkeypatch.setattr(hull, "ROUNDS_WORK", 0)
+    monkeypatch.setattr(hull, "dense_interior_point", lambda unit, b: start(unit, b, rounds=1))
+    starved = mf.margins.linear(data)
+    assert starved.lower_bound <= right.upper_bound
+    assert starved.upper_bound >= right.lower_bound
+    assert starved.separable in (True, None)
 
 
 def test_what_cannot_be_proved_is_left_open():

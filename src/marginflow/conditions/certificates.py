@@ -41,7 +41,7 @@ def gordan(data: Dataset, support, alpha) -> bool:
     """Some α > 0 on `support` has Σ α_i y_i x_i = 0 exactly, and the one given is it up to rounding.
 
     Σ of the support's weights must be 1 to rounding. Then either the rows' kernel, computed in integers, is a line
-    of positive vectors; or (d + 1 rows, too large for that) the solution of Σ α_i (y_i x_i, 1) = (0, 1) is enclosed
+    of positive vectors; or (more than d rows, too large for that) a solution of Σ α_i (y_i x_i, 1) = (0, 1) is enclosed
     in a ball of positive vectors around the given one (see `margins.certificates.gordan`).
     """
     from marginflow.margins.certificates import gordan as proof
@@ -50,7 +50,7 @@ def gordan(data: Dataset, support, alpha) -> bool:
     if len(np.unique(support)) != len(support) or support.min() < 0 or support.max() >= data.n or not (alpha > 0).all():
         return False
     Z = np.asarray(data.X[support], np.float64) * data.y[support][:, None]
-    proved = proof(Z)
+    proved = proof(Z, alpha)
     return proved is not None and bool(np.allclose(proved, alpha, rtol=1e-6, atol=1e-12))
 
 

@@ -207,34 +207,69 @@ def null_combination(Z: np.ndarray) -> list[Fraction] | None:
     return [a / total for a in alpha] if total else None
 
 
-def gordan(Z: np.ndarray) -> np.ndarray | None:
+def gordan(Z: np.ndarray, near: np.ndarray | None = None) -> np.ndarray | None:
     """α > 0 on all rows of Z with Σ α_i z_i = 0, proved: then no w has z_iᵀw > 0 on all of them.
 
     The kernel is computed in integers where the work k⁴·bits allows. Beyond, for d + 1 rows that span R^d, the
     solution of Mα = e, M = [Zᵀ; 1ᵀ], is enclosed: with R ≈ M^{-1}, r = |R||e - Mα̃| and β = ‖I - RM‖_∞ < 1,
-    |α - α̃| <= r + β/(1-β) max r componentwise, so an α̃ above that radius is positive. Returns α rounded to floats.
+    |α - α̃| <= r + β/(1-β) max r componentwise, so an α̃ above that radius is positive. More rows have many such α:
+    `near`, a positive guess, is moved to one along d + 1 heavy rows that span, while the others keep their weights.
+    Columns of zeros ask for nothing. Returns α rounded to floats.
     """
     bits = _width(Z)
     if len(Z) ** 4 * bits <= EXACT_WORK:
         exact = null_combination(Z)
-        return None if exact is None or min(exact) <= 0 else np.array([float(a) for a in exact])
-    if len(Z) != Z.shape[1] + 1:
+        if exact is not None:
+            return None if min(exact) <= 0 else np.array([float(a) for a in exact])
+    Z = Z[:, Z.any(axis=0)]
+    d = Z.shape[1]
+    if len(Z) < d + 1 or (len(Z) > d + 1 and near is None):
         return None
-    return _enclosed(Z / np.exp2(np.round(np.log2(np.abs(Z).max()))))
+    Z = Z / np.exp2(np.round(np.log2(np.abs(Z).max())))
+    if near is None or len(Z) == d + 1:
+        return _enclosed(Z, np.arange(d + 1), np.zeros(d + 1))
+    basis = _spanning(np.concatenate([Z, np.ones((len(Z), 1))], axis=1), np.argsort(-near, kind="stable"))
+    return _enclosed(Z, basis, near / near.sum()) if len(basis) == d + 1 and (near > 0).all() else None
 
 
-def _enclosed(Z: np.ndarray) -> np.ndarray | None:
-    k = len(Z)
-    M = np.concatenate([Z.T, np.ones((1, k))])
+def _spanning(A: np.ndarray, order: np.ndarray, block: int = 256) -> np.ndarray:
+    """Independent rows of A, taken greedily in this order, block by block. A choice, of which a proof must follow."""
+    size = A.shape[1]
+    Q, chosen = np.empty((size, size)), []
+    for start in range(0, len(order), block):
+        rows = order[start : start + block]
+        left = A[rows]
+        length = np.linalg.norm(left, axis=1)
+        for _ in range(2):
+            left = left - (left @ Q[: len(chosen)].T) @ Q[: len(chosen)]
+        for i, row in enumerate(rows):
+            new = np.linalg.norm(left[i])
+            if len(chosen) == size:
+                return np.sort(chosen)
+            if new > 1e-6 * length[i]:
+                q = left[i] / new
+                q -= (q @ Q[: len(chosen)].T) @ Q[: len(chosen)]
+                Q[len(chosen)] = q / np.linalg.norm(q)
+                left -= np.outer(left @ Q[len(chosen)], Q[len(chosen)])
+                chosen.append(row)
+    return np.sort(chosen)
+
+
+def _enclosed(Z: np.ndarray, basis: np.ndarray, alpha: np.ndarray) -> np.ndarray | None:
+    """α moved on the rows `basis` so that Σ α_i z_i = 0 and Σ α_i = 1, or None where it is not proved positive."""
+    k = len(basis)
+    whole = np.concatenate([Z.T, np.ones((1, len(Z)))])
+    M = whole[:, basis]
     e = np.zeros(k)
     e[-1] = 1.0
     try:
         R = np.linalg.inv(M)
     except np.linalg.LinAlgError:
         return None
-    alpha = R @ e
-    alpha -= R @ (dot2(M, alpha)[0] - e)
-    value, bound = dot2(M, alpha)
+    alpha = alpha.copy()
+    for _ in range(3):
+        alpha[basis] -= R @ (_dot2_by_blocks(whole, alpha)[0] - e)
+    value, bound = _dot2_by_blocks(whole, alpha)
     residual = np.abs(value - e) + bound + UNIT
     gamma = (k + 4) * UNIT / (1 - (k + 4) * UNIT)
     size = np.abs(R) @ np.abs(M)
@@ -243,7 +278,14 @@ def _enclosed(Z: np.ndarray) -> np.ndarray | None:
         return None
     first = (np.abs(R) @ residual) * (1 + gamma)
     radius = (first + beta / (1 - beta) * first.max()) * (1 + 1e-10)
-    return alpha if (alpha > radius).all() else None
+    return alpha if (alpha[basis] > radius).all() and (alpha > 0).all() else None
+
+
+def _dot2_by_blocks(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """dot2 with temporaries of some ten megabytes, whatever the size of A."""
+    step = max(1, 2**17 // A.shape[1])
+    value, bound = zip(*(dot2(A[k : k + step], b) for k in range(0, len(A), step)), strict=True)
+    return np.concatenate(value), np.concatenate(bound)
 
 
 def equal_rows(first: Rows, second: Rows) -> tuple[int, int] | None:

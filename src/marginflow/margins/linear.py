@@ -18,6 +18,7 @@ from marginflow.margins.rows import SignedRows, refuse_beyond_range, signed_rows
 
 WIDE = 2  # with more than this many columns per row, work in the span of the rows
 RANGE = 1e140  # ratio of row norms whose squares still fit into double precision beside 1
+NOTHING = 1e-10  # of the largest α_i‖z_i‖: from here on a row takes part in a combination that is to be 0
 SAMPLE = 1024  # rows whose mean points the first look at the data
 LONGEST = 60  # passes over the data; each strictly raises ‖w‖ of the working set, and ten is already unusual
 
@@ -136,8 +137,9 @@ def _not_separable(rows: SignedRows, kind: str, n: int, answer: Answer) -> Margi
             (i, j),
         )
     weight = answer.alpha if answer.ray is None else answer.ray
-    on = np.flatnonzero(weight > 0)
-    proof = certificates.gordan(rows.take(on)) if len(on) else None
+    share = weight * rows.norms()
+    on = np.flatnonzero(share > NOTHING * share.max(initial=0.0))
+    proof = certificates.gordan(rows.take(on), weight[on]) if len(on) else None
     if proof is not None:
         return _zero_margin(
             rows,
