@@ -4,12 +4,13 @@ Reads the NAME.json and NAME.png that `marginflow reproduce NAME --out FOLDER` w
 colours and 1200 pixels. Figures that are not in FOLDER keep what docs/gallery already has of them.
 """
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
 
 from marginflow._core.record import show, show_interval
-from marginflow.experiments import FIGURES
+from marginflow.experiments import FIGURES, experiment
 
 DOCS = Path(__file__).parent
 HEAD = """# Gallery
@@ -46,7 +47,7 @@ def section(name: str) -> str:
         [
             f"## {made['title']}",
             "",
-            f"`marginflow reproduce {name}`",
+            f"`{command(name, made['parameters'])}`",
             "",
             f"![{made['title']}](../gallery/{name}.png)",
             "",
@@ -58,6 +59,18 @@ def section(name: str) -> str:
             "",
         ]
     )
+
+
+def command(name: str, parameters: dict) -> str:
+    """The command that makes the figure: with every parameter that is not the default."""
+    usual = {f.name: getattr(experiment(name), f.name) for f in dataclasses.fields(experiment(name))}
+    plain = json.loads(json.dumps(usual))
+    changed = [f"--set {k}={show_value(v)}" for k, v in parameters.items() if plain.get(k) != v]
+    return " ".join([f"marginflow reproduce {name}", *changed])
+
+
+def show_value(value) -> str:
+    return f'"({",".join(map(str, value))})"' if isinstance(value, list) else str(value)
 
 
 def main(folders: list[str]) -> None:
