@@ -41,7 +41,7 @@ def late(data: mf.Dataset, theta: dict[str, np.ndarray], log_time: float) -> tup
         at, steps, reason = got.late, steps + got.steps, got.reason
     ended = time.perf_counter()
     alpha = sum(math.exp(point.log_alpha) for point in at.points)
-    margin = at.look().margin(problem) / (2 * alpha)
+    margin = at.look.margin(problem) / (2 * alpha)
     return {"groups": len(at.system.groups), "steps": steps, "outcome": reason, "normalised margin": margin}, \
         sorted_at - began, ended - sorted_at  # fmt: skip
 

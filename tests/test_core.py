@@ -140,10 +140,14 @@ def test_the_terminal_does_not_read_markup(capsys):
     cells=st.lists(st.tuples(*[st.text("abc -", max_size=90)] * 3), max_size=4),
     width=st.integers(60, 150),
 )
-def test_a_table_fits_its_lines_and_loses_nothing(cells, width):
+def test_a_table_fits_its_lines_and_breaks_and_loses_no_word(cells, width):
     table = Table("title", ("first", "second", "third"), tuple(cells), ("a note " * 40,))
     lines = table.to_text(width).splitlines()
-    assert all(len(line) <= width for line in lines)
+    columns = list(zip(table.columns, *cells, strict=True))
+    longest = [max(len(word) for cell in column for word in cell.split()) for column in columns]
+    assert all(len(line) <= max(width, sum(longest) + 4) for line in lines)
+    words = Counter(word for cell in (c for column in columns for c in column) for word in cell.split())
+    assert words - Counter(word for line in lines for word in line.split()) == Counter()
     whole = lambda texts: Counter("".join(texts).replace(" ", ""))  # noqa: E731
     shown = whole(line for line in lines[1:] if set(line) - {"-", " "} or not line)
     dashes = {"-"}

@@ -24,10 +24,10 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def to_text(self, width: int | None = None) -> str:
-        """Lines of at most `width` characters (of the terminal, or 120): long cells go on below themselves."""
+        """Lines of `width` characters (of the terminal, or 120) where words allow it: long cells go on below."""
         width = width or shutil.get_terminal_size((120, 24)).columns
         rows = [[str(cell) for cell in row] for row in (self.columns, *self.rows)]
-        widths = _fitted([max(map(len, column)) for column in zip(*rows, strict=True)], width)
+        widths = _fitted(list(zip(*rows, strict=True)), width)
         lines = [line for row in rows for line in _lines(row, widths)]
         lines.insert(len(_lines(rows[0], widths)), "  ".join("-" * w for w in widths))
         return "\n".join([fill(self.title, width), *lines, *(fill(note, width) for note in self.notes)])
@@ -41,20 +41,25 @@ class Table:
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
-NARROWEST = 16  # a column is not made narrower than this
+def _fitted(columns: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The widths of columns two spaces apart, the widest ones cut so that a line fits if that can be.
 
-
-def _fitted(widths: list[int], width: int) -> list[int]:
-    """The widths of columns two spaces apart, the widest ones cut so that a line fits if that can be."""
-    room = width - 2 * (len(widths) - 1)
-    longest = max(widths, default=0)
-    while sum(min(w, longest) for w in widths) > room and longest > NARROWEST:
+    Cut between words: a name or a path can be copied, be the line longer than the terminal.
+    """
+    widths = [max(map(len, column)) for column in columns]
+    least = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    room, longest = width - 2 * (len(widths) - 1), max(widths, default=0)
+    cut = lambda: [max(min(w, longest), low) for w, low in zip(widths, least, strict=True)]  # noqa: E731
+    while sum(cut()) > room and longest > 0:
         longest -= 1
-    return [min(w, longest) for w in widths]
+    return cut()
 
 
 def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    cells = [wrap(cell, w) or [""] if len(cell) > w else [cell] for cell, w in zip(row, widths, strict=True)]
+    cells = [
+        wrap(cell, w, break_long_words=False, break_on_hyphens=False) or [""] if len(cell) > w else [cell]
+        for cell, w in zip(row, widths, strict=True)
+    ]
     return ["  ".join(part.ljust(w) for part, w in zip(parts, widths, strict=True)).rstrip()
             for parts in zip_longest(*cells, fillvalue="")]  # fmt: skip
 

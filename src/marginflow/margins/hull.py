@@ -11,6 +11,7 @@ import dataclasses
 
 import numpy as np
 
+from marginflow._core.progress import progress
 from marginflow._core.status import Outcome
 from marginflow._core.tolerances import EPS
 
@@ -106,31 +107,35 @@ def dense_interior_point(unit: np.ndarray, b: np.ndarray, rounds: int = 100) -> 
     v, z = np.zeros(r), np.ones(m)
     s = np.ones(m)
     diagonal = np.arange(r)
-    for step in range(1, rounds + 1):
-        dual, primal, mean = unit.T @ z - v, b - unit @ v + s, float(s @ z) / m
-        if np.linalg.norm(unit.T @ z) <= RAY * z.sum():
-            return z, True, step
-        exact = np.linalg.norm(dual) <= RAY * (1 + z.sum()) and np.abs(primal).max() <= RAY
-        if exact and m * mean <= RAY * float(b @ z):
-            break
-        K = unit.T @ (unit * (z / s)[:, None])
-        K[diagonal, diagonal] += 1.0 + 1e-15 * K.diagonal().max()  # what rounding has taken from the identity
-        try:
-            factor = cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            break
+    with progress(None, f"interior point, {m} rows of {r}") as meter:
+        for step in range(1, rounds + 1):
+            dual, primal, mean = unit.T @ z - v, b - unit @ v + s, float(s @ z) / m
+            towards_zero = float(np.linalg.norm(unit.T @ z) / z.sum())
+            if towards_zero <= RAY:
+                return z, True, step
+            exact = np.linalg.norm(dual) <= RAY * (1 + z.sum()) and np.abs(primal).max() <= RAY
+            if exact and m * mean <= RAY * float(b @ z):
+                break
+            root = unit * np.sqrt(z / s)[:, None]
+            K = root.T @ root  # of one array with itself: BLAS does half the work
+            K[diagonal, diagonal] += 1.0 + 1e-15 * K.diagonal().max()  # what rounding has taken from the identity
+            try:
+                factor = cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
+            except np.linalg.LinAlgError:
+                break
 
-        def towards(target, s=s, z=z, dual=dual, primal=primal, factor=factor):
-            dv = cho_solve(factor, dual + unit.T @ ((target + z * primal) / s), check_finite=False)
-            ds = unit @ dv - primal
-            return dv, ds, (target - z * ds) / s
+            def towards(target, s=s, z=z, dual=dual, primal=primal, factor=factor):
+                dv = cho_solve(factor, dual + unit.T @ ((target + z * primal) / s), check_finite=False)
+                ds = unit @ dv - primal
+                return dv, ds, (target - z * ds) / s
 
-        _, ds, dz = towards(-s * z)
-        reach = [_longest(s, ds), _longest(z, dz)]
-        centre = (float((s + reach[0] * ds) @ (z + reach[1] * dz)) / m / mean) ** 3
-        dv, ds, dz = towards(centre * mean - s * z - ds * dz)
-        go = min(1.0, 0.995 * min(_longest(s, ds), _longest(z, dz)))
-        v, s, z = v + go * dv, s + go * ds, z + go * dz
+            _, ds, dz = towards(-s * z)
+            reach = [_longest(s, ds), _longest(z, dz)]
+            centre = (float((s + reach[0] * ds) @ (z + reach[1] * dz)) / m / mean) ** 3
+            dv, ds, dz = towards(centre * mean - s * z - ds * dz)
+            go = min(1.0, 0.995 * min(_longest(s, ds), _longest(z, dz)))
+            v, s, z = v + go * dv, s + go * ds, z + go * dz
+            meter.advance(1, f"round {step}, gap {m * mean:.1e}, hull within {towards_zero:.1e} of 0")
     return z, False, step
 
 

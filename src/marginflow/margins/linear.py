@@ -221,7 +221,8 @@ def _in_span(rows: SignedRows) -> Answer:
 
 def working_set(rows: certificates.Rows, norms: np.ndarray) -> Answer:
     """Solve few rows, look at all, add the worst; every pass raises the working set's ‖w‖ until nothing is violated."""
-    batch = min(rows.n, max(64, 2 * min(rows.d, rows.n)))
+    batch = max(64, 2 * min(rows.d, rows.n))
+    batch = rows.n if rows.n <= 2 * batch else batch  # a second solve would cost more than a larger first
     some = np.arange(0, rows.n, -(-rows.n // SAMPLE))
     mean = (1.0 / norms[some]) @ rows.take(some)
     first = rows.products(mean) if mean.any() else norms
