@@ -178,11 +178,25 @@ def test_refusals_are_one_line(capsys, options, says):
     assert err.count("\n") == 1
 
 
-def start(folder, *options):
+INTERRUPTED_AT_A_RECORD = """
+import os, signal, sys
+from marginflow.cli import main
+from marginflow.flows.driver import Drive
+record, seen = Drive._record, []
+def recording(self):
+    seen.append(self)
+    if len(seen) == 20:
+        os.kill(os.getpid(), signal.SIGINT)
+    record(self)
+Drive._record = recording
+main(sys.argv[1:])
+"""
+
+
+def start(folder, *options, program=("-m", "marginflow")):
     command = [
         sys.executable,
-        "-m",
-        "marginflow",
+        *program,
         "train",
         DATA,
         "--width",
@@ -226,13 +240,10 @@ def test_a_batch_of_runs_killed_in_the_middle_ends_with_the_same_bytes(tmp_path)
     ).read_bytes()
 
 
-@pytest.mark.slow
 def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(tmp_path):
-    options = ("--method", "sgd", "--batch", "4", "--epochs", "200000", "--scale", "0.1")
+    options = ("--method", "sgd", "--batch", "4", "--epochs", "3000", "--scale", "0.1")
     finish(start(tmp_path / "whole", *options))
-    stopped = start(tmp_path / "stopped", *options)
-    time.sleep(7)  # imports and compilation take about three seconds, the run some twenty
-    os.kill(stopped.pid, signal.SIGINT)
+    stopped = start(tmp_path / "stopped", *options, program=("-c", INTERRUPTED_AT_A_RECORD))
     _, err = stopped.communicate(timeout=120)
     assert stopped.returncode == 130
     assert "to resume, repeat: marginflow train" in err
