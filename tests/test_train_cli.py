@@ -95,6 +95,7 @@ def test_seeds_are_the_runs_alone(capsys):
     for name in ("log_loss", "normalised_margin", "stable_rank"):
         assert many["seeds"][name][1] == pytest.approx(one[name], rel=1e-9)
     spread = many["spread"]["log_loss"]
+    assert spread.keys() == {"min", "lower_quartile", "median", "upper_quartile", "max"}
     assert spread["min"] <= spread["median"] == many["log_loss"] <= spread["max"]
 
 
@@ -107,6 +108,7 @@ def test_flows_of_several_seeds_are_the_flows_alone_and_are_not_repeated(capsys,
     assert many["seeds"]["normalised_margin"][1] == one["normalised_margin"]
     assert many["log_time"] == many["seeds"]["log_time"][1] == one["log_time"] == "inf"
     assert sum(many["neurons"].values()) == 6
+    assert many["spread"]["stable_rank"].keys() == {"min", "lower_quartile", "median", "upper_quartile", "max"}
     kept = mf.load(tmp_path / "seed-5")
     assert mf.verify(kept)["phuong2021.theorem1"].claims
     before = (tmp_path / "seed-6" / "run.json").stat().st_mtime_ns

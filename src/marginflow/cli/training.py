@@ -26,6 +26,8 @@ from marginflow.nets import Net, inits
 from marginflow.runs import Run
 
 GROUPS = ("positive", "negative", "dead", "vanishing", "other")
+STATISTICS = ("min", "lower_quartile", "median", "upper_quartile", "max")
+SPREAD = ("quantity", *(name.replace("_", " ") for name in STATISTICS))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -191,23 +193,22 @@ class TrainedMany(Record):
 
     def table(self) -> Table:
         e = self.ensemble
-        stats = ("min", "lower_quartile", "median", "upper_quartile", "max")
         rows = [
-            (name, *(f"{spread[s]:.5g}" for s in stats))
+            (name, *(f"{spread[s]:.5g}" for s in STATISTICS))
             for name, values in self.columns().items()
             if (spread := e.spread(values))
         ]
         if self.singular_values is not None:
             for k in range(min(4, self.singular_values.shape[1])):
                 spread = e.spread(self.singular_values[:, k])
-                rows.append((f"singular value {k + 1} of W", *(f"{spread[s]:.5g}" for s in stats)))
+                rows.append((f"singular value {k + 1} of W", *(f"{spread[s]:.5g}" for s in STATISTICS)))
         diverged = sum(o is Outcome.DIVERGED for o in e.outcomes)
         notes = [f"{len(e)} seeds, {diverged} diverged; {e.options['method']}, {e.net}, {e.data.name}"]
         if self.path is not None:
             notes.append(f"saved in {self.path}")
         return Table(
             f"{len(e)} seeds",
-            ("quantity", "min", "lower quartile", "median", "upper quartile", "max"),
+            SPREAD,
             tuple(rows),
             tuple(notes),
         )
@@ -274,7 +275,7 @@ class TrainedFlows(Record):
                  + ", ".join(f"{count} {name}" for name, count in ended.items())]  # fmt: skip
         if self.path is not None:
             notes.append(f"saved in {self.path}{os.sep}seed-{self.seeds[0]} ... seed-{self.seeds[-1]}")
-        return Table(f"{len(self.flows)} seeds", ("quantity", *STATISTICS), tuple(rows), tuple(notes))
+        return Table(f"{len(self.flows)} seeds", SPREAD, tuple(rows), tuple(notes))
 
     def to_json(self) -> dict[str, Any]:
         columns = self.columns()
@@ -301,9 +302,6 @@ class TrainedFlows(Record):
                 "options": {k: v for k, v in self.flows[0].run.options.items() if k != "seed"},
             }
         )
-
-
-STATISTICS = ("min", "lower quartile", "median", "upper quartile", "max")
 
 
 def _five(values: np.ndarray) -> list[float | None]:
