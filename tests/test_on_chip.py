@@ -15,6 +15,14 @@ from marginflow.nets import TwoLayer
 DATA = mf.data.phuong2021(n=23, d=3, seed=2)
 
 
+def assert_same_state(by_other, by_steps):
+    """The same orders, times and weights, to the rounding of single precision."""
+    np.testing.assert_array_equal(by_other.order, by_steps.order)
+    np.testing.assert_allclose(by_other.log_time, by_steps.log_time, atol=1e-12)
+    for name, w in by_steps.theta.items():
+        np.testing.assert_allclose(by_other.theta[name], w, rtol=0, atol=2e-5 * float(abs(w).max()))
+
+
 def prepared(net, members, scale=0.3, lr=0.1, batch=7, replacement=False):
     """(plan, state, X, y) of an ensemble before its first step."""
     import jax.numpy as jnp
@@ -51,10 +59,7 @@ def test_the_kernel_takes_the_steps_of_the_ordinary_program(net, options, monkey
         by_steps = advance(plan, by_steps, X, y, stop, np.inf)
         by_kernel = kernel(plan, by_kernel, X, y, stop, np.inf, interpret=True)
         assert int(by_kernel.step) == int(by_steps.step) == stop
-        np.testing.assert_array_equal(by_kernel.order, by_steps.order)
-        np.testing.assert_allclose(by_kernel.log_time, by_steps.log_time, atol=1e-12)
-        for name, w in by_steps.theta.items():
-            np.testing.assert_allclose(by_kernel.theta[name], w, rtol=0, atol=2e-5 * float(abs(w).max()))
+        assert_same_state(by_kernel, by_steps)
     moved = abs(np.asarray(by_kernel.theta["W"]) - state.theta["W"]).max()
     assert (moved > 1e-3) == ("W" in net.trained)
 
@@ -76,10 +81,7 @@ def test_plain_steps_are_those_of_the_ordinary_program(net, options):
         by_steps = ordinary_programs().advance(plan, by_steps, X, y, stop, np.inf)
         by_plain = plain_steps.program()(plan, by_plain, X, y, stop, np.inf)
         assert int(by_plain.step) == stop
-        np.testing.assert_array_equal(by_plain.order, by_steps.order)
-        np.testing.assert_allclose(by_plain.log_time, by_steps.log_time, atol=1e-12)
-        for name, w in by_steps.theta.items():
-            np.testing.assert_allclose(by_plain.theta[name], w, rtol=0, atol=2e-5 * float(abs(w).max()))
+        assert_same_state(by_plain, by_steps)
     moved = abs(np.asarray(by_plain.theta["W"]) - state.theta["W"]).max()
     assert (moved > 1e-3) == ("W" in net.trained)
 

@@ -91,7 +91,7 @@ class Run(Record):
             last |= {
                 "margins_min": np.inf,
                 "normalised_margin": self.limit.normalised_margin,
-                "stable_rank": _stable_rank(self.limit.theta),
+                "stable_rank": stable_rank(self.limit.theta),
             }
         return {
             "method": self.method,
@@ -125,9 +125,10 @@ class Run(Record):
         )
 
 
-def _stable_rank(theta: Mapping[str, Any]) -> float | None:
+def stable_rank(theta: Mapping[str, Any]) -> float | None:
+    """‖W‖_F²/‖W‖₂² of the first layer; None where there is no such matrix, or it is 0 or not finite."""
     W = theta.get("W")
-    if W is None or np.ndim(W) != 2 or not np.any(W):
+    if W is None or np.ndim(W) != 2 or not np.any(W) or not np.all(np.isfinite(W)):
         return None
     s = np.linalg.svd(np.asarray(W, float), compute_uv=False)
     return float(np.sum((s / s[0]) ** 2))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -25,6 +26,11 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice."
 
 WIDTH = 120  # of a table that goes to a file or a pipe
 SHORT = 24
+
+
+def this_command() -> str:
+    """What was typed, to be repeated."""
+    return shlex.join(["marginflow", *sys.argv[1:]])
 
 
 def emit(result: Any, as_json: bool) -> None:

@@ -32,19 +32,14 @@ def sweep(
 
     With --strict: exit code 1 unless every cell is done.
     """
-    from marginflow.cli.common import emit
+    from marginflow.cli.common import emit, this_command
     from marginflow.experiments.sweeps import sweep as run
 
     try:
         result = run(spec, out, cluster=cluster or None, workers=workers, retry=retry)
     except KeyboardInterrupt:
-        import shlex
-        import sys
-
-        command = shlex.join(["marginflow", *sys.argv[1:]])
-        print(
-            f"marginflow: interrupted; done cells are kept in {out}; to go on, repeat: {command}",
-            file=sys.stderr,
+        typer.echo(
+            f"marginflow: interrupted; done cells are kept in {out}; to go on, repeat: {this_command()}", err=True
         )
         raise typer.Exit(130) from None
     emit(result, json)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,13 @@ from marginflow._core.errors import InputError
 from marginflow._core.progress import progress
 from marginflow._core.record import Record, Table, jsonable, show
 from marginflow._core.status import Outcome
+from marginflow.cli.common import this_command
 from marginflow.data import Dataset
 from marginflow.flows import ensembles, train
 from marginflow.flows.gradient_flow import request
 from marginflow.flows.neurons import Census, census, has_census, max_margin_directions, singular_values
 from marginflow.nets import Net, inits
-from marginflow.runs import Run
+from marginflow.runs import Run, stable_rank
 
 GROUPS = ("positive", "negative", "dead", "vanishing", "other")
 STATISTICS = ("min", "lower_quartile", "median", "upper_quartile", "max")
@@ -78,7 +78,7 @@ class Trained(Record):
             "log_loss": self.run.log_loss,
             "normalised_margin": _finite(last["normalised_margin"]),
             "margins_min": last["margins_min"],
-            "stable_rank": _finite(_stable_rank(self.run)),
+            "stable_rank": stable_rank(self.run.theta),
             "frozen_log_time": self.run.frozen_log_time,
         }
 
@@ -103,15 +103,6 @@ class Trained(Record):
 
 def _finite(value: Any) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
-
-
-def _stable_rank(run: Run) -> float | None:
-    """‖W‖_F²/‖W‖₂² of the first layer, from the weights themselves."""
-    W = run.theta.get("W")
-    if W is None or np.ndim(W) != 2 or not np.any(W):
-        return None
-    values = singular_values(W, min(W.shape))
-    return float(np.sum((values / values[0]) ** 2))
 
 
 def one(
@@ -394,8 +385,7 @@ def _leave(folder: Path | None) -> None:
     if folder is None:
         print("marginflow: interrupted; nothing was kept (give --out to keep and resume)", file=sys.stderr)
     else:
-        command = shlex.join(["marginflow", *sys.argv[1:]])
-        print(f"marginflow: interrupted; kept in {folder}; to resume, repeat: {command}", file=sys.stderr)
+        print(f"marginflow: interrupted; kept in {folder}; to resume, repeat: {this_command()}", file=sys.stderr)
     raise SystemExit(130)
 
 
@@ -405,9 +395,8 @@ def _leave_flow(run: Run, folder: Path | None) -> None:
         print(f"marginflow: {run.message}; nothing was kept (give --out to keep it)", file=sys.stderr)
     else:
         store.save(run, folder)
-        command = shlex.join(["marginflow", *sys.argv[1:]])
         print(f"marginflow: {run.message}; kept in {folder}, to be verified and reported as it is; this flow starts "
-              f"again, and flows of other seeds that ended are kept: {command}", file=sys.stderr)  # fmt: skip
+              f"again, and flows of other seeds that ended are kept: {this_command()}", file=sys.stderr)  # fmt: skip
     raise SystemExit(130)
 
 

@@ -109,8 +109,9 @@ def dense_interior_point(unit: np.ndarray, b: np.ndarray, rounds: int = 100) -> 
     diagonal = np.arange(r)
     with progress(None, f"interior point, {m} rows of {r}") as meter:
         for step in range(1, rounds + 1):
-            dual, primal, mean = unit.T @ z - v, b - unit @ v + s, float(s @ z) / m
-            towards_zero = float(np.linalg.norm(unit.T @ z) / z.sum())
+            combined = unit.T @ z
+            dual, primal, mean = combined - v, b - unit @ v + s, float(s @ z) / m
+            towards_zero = float(np.linalg.norm(combined) / z.sum())
             if towards_zero <= RAY:
                 return z, True, step
             exact = np.linalg.norm(dual) <= RAY * (1 + z.sum()) and np.abs(primal).max() <= RAY

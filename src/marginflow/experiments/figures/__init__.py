@@ -1,1 +1,1 @@
-""""""
+"""Figures of the papers and beyond them, one file each."""

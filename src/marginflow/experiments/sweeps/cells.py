@@ -25,7 +25,7 @@ from marginflow.flows import ensembles
 from marginflow.flows.neurons import Directions, census, has_census, max_margin_directions
 from marginflow.nets import Net, TwoLayer, inits
 from marginflow.nets import net as named_net
-from marginflow.runs import Run
+from marginflow.runs import Run, stable_rank
 from marginflow.verify import verify
 
 # These may differ between the members of one program. A schedule that measures its own net may not be shared.
@@ -225,7 +225,7 @@ def quantities(run: Run) -> dict[str, float]:
         "steps": run.steps,
         "margin_min": last["margins_min"],
         "normalised_margin": run.limit.normalised_margin if run.limit else last["normalised_margin"],
-        "stable_rank": _stable_rank(run.theta),
+        "stable_rank": stable_rank(run.theta),
         "frozen_log_time": run.frozen_log_time,
     }
     if has_census(run.net):
@@ -238,15 +238,6 @@ def quantities(run: Run) -> dict[str, float]:
 
 def _directions_of(data: Dataset) -> Directions:
     return _directions(data.name, str(data.provenance.get("label", "y")))
-
-
-def _stable_rank(theta: Mapping[str, Any]) -> float | None:
-    """‖W‖_F²/‖W‖₂² of the first layer."""
-    W = theta.get("W")
-    if W is None or np.ndim(W) != 2 or not np.any(W) or not np.all(np.isfinite(W)):
-        return None
-    s = np.linalg.svd(W, compute_uv=False)
-    return float(np.sum((s / s[0]) ** 2))
 
 
 def verdicts(run: Run, theorems: Sequence[str]) -> dict[str, dict[str, str]]:
